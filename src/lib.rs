@@ -1,0 +1,6 @@
+//! `locks` makes PostgreSQL advisory locks visible.
+
+pub mod duration;
+pub mod key;
+pub mod mode;
+pub mod timestamp;

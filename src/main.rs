@@ -1,0 +1,2 @@
+//! The `locks` binary.
+fn main() {}

@@ -1,0 +1,165 @@
+//! Lock modes and which of them conflict.
+//!
+//! Advisory locks know two, exclusive and share, but extensions take tags of their own in any of
+//! the server's eight modes, and chains run through every type of lock. A mode this table does not
+//! know is passed through by the server's own word.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+/// A mode as `pg_locks.mode` names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// `AccessShareLock`
+    AccessShare,
+    /// `RowShareLock`
+    RowShare,
+    /// `RowExclusiveLock`
+    RowExclusive,
+    /// `ShareUpdateExclusiveLock`
+    ShareUpdateExclusive,
+    /// `ShareLock`: `pg_advisory_lock_shared`
+    Share,
+    /// `ShareRowExclusiveLock`
+    ShareRowExclusive,
+    /// `ExclusiveLock`: `pg_advisory_lock`
+    Exclusive,
+    /// `AccessExclusiveLock`
+    AccessExclusive,
+    /// A word of the server that this table does not know.
+    Other(Arc<str>),
+}
+
+impl Mode {
+    /// From the server's word.
+    pub fn from_server(word: &str) -> Self {
+        match word {
+            "AccessShareLock" => Self::AccessShare,
+            "RowShareLock" => Self::RowShare,
+            "RowExclusiveLock" => Self::RowExclusive,
+            "ShareUpdateExclusiveLock" => Self::ShareUpdateExclusive,
+            "ShareLock" => Self::Share,
+            "ShareRowExclusiveLock" => Self::ShareRowExclusive,
+            "ExclusiveLock" => Self::Exclusive,
+            "AccessExclusiveLock" => Self::AccessExclusive,
+            other => Self::Other(other.into()),
+        }
+    }
+
+    /// `exclusive` and `share` for the two modes of advisory locks, else the server's own word.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::AccessShare => "AccessShareLock",
+            Self::RowShare => "RowShareLock",
+            Self::RowExclusive => "RowExclusiveLock",
+            Self::ShareUpdateExclusive => "ShareUpdateExclusiveLock",
+            Self::Share => "share",
+            Self::ShareRowExclusive => "ShareRowExclusiveLock",
+            Self::Exclusive => "exclusive",
+            Self::AccessExclusive => "AccessExclusiveLock",
+            Self::Other(word) => word,
+        }
+    }
+
+    /// How much a mode excludes, to name one mode for a session that holds several: the larger
+    /// number conflicts with more. A mode that is not known stands lowest.
+    pub fn strength(&self) -> u8 {
+        self.number().unwrap_or(0)
+    }
+
+    /// Whether two sessions cannot hold these modes of one lock at once: the server's table
+    /// (`LockConflicts` in `lock.c`). An unknown mode conflicts with nothing: no block is invented.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        // Bit n is the mode with number n + 1.
+        const CONFLICTS: [u8; 8] = [
+            0b1000_0000, // access share
+            0b1100_0000, // row share
+            0b1111_0000, // row exclusive
+            0b1111_1000, // share update exclusive
+            0b1110_1100, // share
+            0b1111_1100, // share row exclusive
+            0b1111_1110, // exclusive
+            0b1111_1111, // access exclusive
+        ];
+        match (self.number(), other.number()) {
+            (Some(a), Some(b)) => CONFLICTS[usize::from(a) - 1] & (1 << (b - 1)) != 0,
+            (None, _) | (_, None) => false,
+        }
+    }
+
+    /// The number of the mode in the server's source (`lockdefs.h`).
+    fn number(&self) -> Option<u8> {
+        match self {
+            Self::AccessShare => Some(1),
+            Self::RowShare => Some(2),
+            Self::RowExclusive => Some(3),
+            Self::ShareUpdateExclusive => Some(4),
+            Self::Share => Some(5),
+            Self::ShareRowExclusive => Some(6),
+            Self::Exclusive => Some(7),
+            Self::AccessExclusive => Some(8),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Mode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Mode; 8] = [
+        Mode::AccessShare,
+        Mode::RowShare,
+        Mode::RowExclusive,
+        Mode::ShareUpdateExclusive,
+        Mode::Share,
+        Mode::ShareRowExclusive,
+        Mode::Exclusive,
+        Mode::AccessExclusive,
+    ];
+
+    #[test]
+    fn conflicts_are_symmetric() {
+        for a in &ALL {
+            for b in &ALL {
+                assert_eq!(a.conflicts_with(b), b.conflicts_with(a), "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_conflict_table_is_the_one_of_the_manual() {
+        let conflicts: Vec<String> = ALL
+            .iter()
+            .map(|a| ALL.iter().map(|b| if a.conflicts_with(b) { 'x' } else { '.' }).collect())
+            .collect();
+        assert_eq!(
+            conflicts,
+            [
+                ".......x", "......xx", "....xxxx", "...xxxxx", "..xx.xxx", "..xxxxxx", ".xxxxxxx",
+                "xxxxxxxx"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mode_that_is_not_known_passes_through_and_conflicts_with_nothing() {
+        let mode = Mode::from_server("FancyLock");
+        assert_eq!(mode.as_str(), "FancyLock");
+        assert!(!ALL.iter().any(|other| mode.conflicts_with(other)));
+    }
+}
