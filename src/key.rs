@@ -67,7 +67,6 @@ impl Key {
     }
 
     /// `pg_locks.classid`: the high half, unsigned.
-    #[expect(clippy::cast_possible_truncation, reason = "the high half of 64 bits is 32 bits")]
     pub const fn classid(self) -> u32 {
         (self.word >> 32) as u32
     }
