@@ -2,5 +2,7 @@
 
 pub mod duration;
 pub mod key;
+pub mod metrics;
 pub mod mode;
+pub mod server;
 pub mod timestamp;

@@ -1,0 +1,3 @@
+//! Every metric name, label and HELP text, once: the published picture as families.
+
+pub mod exposition;
