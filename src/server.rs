@@ -1,1 +1,788 @@
-//! x
+//! The HTTP surface, and the only place that knows hyper.
+//!
+//! | path | answer |
+//! | --- | --- |
+//! | telemetry path, `/metrics` unless configured | every family, in the format the client accepts |
+//! | `/` | the page for people |
+//! | `/api/v1/locks` | the snapshot as JSON |
+//! | `/-/healthy` | 200 while the process works |
+//! | `/-/ready` | 200 once the first poll was tried, 503 before |
+//!
+//! GET and HEAD only. No path changes anything, here or on a database, and none waits for one: what
+//! is served is what [`Content`] has at hand. It owns routes, headers, connections and their
+//! limits, and knows no metric and no lock; `main` gives it the content, a client gets the result.
+
+mod listener;
+mod negotiation;
+mod page;
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http_body_util::Full;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::{request, uri::Authority};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::metrics::exposition::Format;
+
+use listener::Acceptor;
+pub use listener::{BindError, bind};
+use negotiation::{accepts_gzip, negotiate};
+
+/// The most bytes a request's head may have; a longer one is answered with 431. hyper allows no
+/// smaller number than 8192.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// What there is to serve. Every method renders what is known now and returns at once: the poller
+/// shares the thread.
+pub trait Content: Send + Sync + 'static {
+    /// The body of a scrape.
+    fn metrics(&self, format: Format) -> Bytes;
+
+    /// The JSON of `/api/v1/locks`. Without `details` it leaves out what names people and data:
+    /// parameters, client addresses, roles, gids.
+    fn snapshot(&self, details: bool) -> Bytes;
+
+    /// Whether the first poll was tried, whatever came of it.
+    fn ready(&self) -> bool;
+}
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The path of the metrics, with its leading slash. It goes before any other path.
+    pub telemetry_path: String,
+    /// Whether every peer gets the snapshot with details, not only those on this machine.
+    pub show_details: bool,
+    /// Names by which clients may call this server beside IP addresses and `localhost`. `None`
+    /// allows every name, which is for servers that authenticate.
+    pub allowed_hosts: Option<Vec<String>>,
+    /// How long a connection may take to send the head of a request, the wait between two requests
+    /// included.
+    pub head_timeout: Duration,
+    /// How long a connection may go without a new request before it is cut. Since idle ones end
+    /// after `head_timeout`, it concerns clients that do not read their answer.
+    pub answer_timeout: Duration,
+    /// How many connections are open at once, at least 1; further ones wait in the system's queue.
+    pub max_connections: usize,
+    /// How long running answers may take to end once the server stops.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            telemetry_path: "/metrics".to_owned(),
+            show_details: false,
+            allowed_hosts: Some(Vec::new()),
+            head_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(60),
+            max_connections: 100,
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Serves on listeners from [`bind`] until `shutdown` is done, then accepts nothing more, lets
+/// running answers end within `drain_timeout` and cuts the rest.
+///
+/// # Panics
+///
+/// When `content` panics while it renders: a bug in this program ends the process instead of
+/// leaving it half alive.
+pub async fn serve(
+    listeners: Vec<TcpListener>,
+    content: Arc<dyn Content>,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) {
+    let options = Arc::new(options);
+    let graceful = GracefulShutdown::new();
+    let mut acceptor = Acceptor::new(listeners);
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => pass_on_panic(ended),
+            (stream, peer) = acceptor.accept(), if connections.len() < options.max_connections => {
+                connections.spawn(serve_connection(
+                    stream,
+                    peer,
+                    Arc::clone(&content),
+                    Arc::clone(&options),
+                    graceful.watcher(),
+                ));
+            }
+        }
+    }
+    // Before the drain, so that a load balancer sees at once that this server is leaving.
+    drop(acceptor);
+    if tokio::time::timeout(options.drain_timeout, graceful.shutdown()).await.is_err() {
+        tracing::info!(connections = connections.len(), "cut connections that did not end in time");
+    }
+    connections.shutdown().await;
+}
+
+/// Lets a panic of a connection's task go on in the server's.
+fn pass_on_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// Answers one connection's requests until it ends or is cut. What goes wrong here is the client's
+/// and stays here.
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    content: Arc<dyn Content>,
+    options: Arc<Options>,
+    watcher: Watcher,
+) {
+    // Without it the last piece of an answer can wait for the client's delayed acknowledgement. A
+    // socket that refuses it works nevertheless.
+    let _ = stream.set_nodelay(true);
+
+    let requested = Notify::new();
+    let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        requested.notify_one();
+        let (head, _) = request.into_parts();
+        let response = respond(&head, peer.ip(), &*content, &options);
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    // The timeout for the head also ends connections that are kept alive and idle; the test is
+    // `an_idle_connection_gives_way_to_one_that_waits`.
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.head_timeout)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    // hyper has no timeout for writing.
+    let stalled = async {
+        while tokio::time::timeout(options.answer_timeout, requested.notified()).await.is_ok() {}
+    };
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(%peer, %error, "connection failed");
+            }
+        }
+        () = stalled => tracing::debug!(%peer, "cut a connection that did not read its answer"),
+    }
+}
+
+/// The answer to one request.
+fn respond(
+    head: &request::Parts,
+    peer: IpAddr,
+    content: &dyn Content,
+    options: &Options,
+) -> Response<Full<Bytes>> {
+    if head.method != Method::GET && head.method != Method::HEAD {
+        let mut response =
+            text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use GET or HEAD\n");
+        set(&mut response, header::ALLOW, "GET, HEAD");
+        return response;
+    }
+    match head.uri.path() {
+        // The two probes come before the check of the host: they say nothing worth guarding, and
+        // orchestrators call them by whatever name they have.
+        "/-/healthy" => text(StatusCode::OK, "healthy\n"),
+        "/-/ready" if content.ready() => text(StatusCode::OK, "ready\n"),
+        "/-/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready: no poll was tried yet\n"),
+        _ if !is_host_allowed(head, options) => text(
+            StatusCode::FORBIDDEN,
+            "this name is not one of the server's: call it by IP address or as localhost, \
+             or add the name to --web.allowed-hosts\n",
+        ),
+        path if path == options.telemetry_path => {
+            let format = negotiate(joined(&head.headers, header::ACCEPT).as_deref());
+            let body = content.metrics(format);
+            let mut response = compressible(head, format.content_type(), body);
+            set(&mut response, header::VARY, "Accept, Accept-Encoding");
+            response
+        }
+        "/api/v1/locks" => {
+            let details = options.show_details || is_on_this_machine(peer, &head.headers);
+            let mut response = compressible(head, "application/json", content.snapshot(details));
+            set(&mut response, header::VARY, "Accept-Encoding");
+            response
+        }
+        "/" => {
+            let page = page::render_page(&options.telemetry_path);
+            let mut response = plain(StatusCode::OK, "text/html; charset=utf-8", page.into());
+            set(
+                &mut response,
+                header::CONTENT_SECURITY_POLICY,
+                "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+            );
+            response
+        }
+        _ => text(StatusCode::NOT_FOUND, "not found: / lists what there is\n"),
+    }
+}
+
+/// Whether the request calls this server by a name it may be called by. Otherwise any web page
+/// could point a name of its own at 127.0.0.1 and read, through the browser of somebody on this
+/// machine, what only this machine should see. A request without a host is not a browser's.
+fn is_host_allowed(head: &request::Parts, options: &Options) -> bool {
+    let Some(allowed) = &options.allowed_hosts else { return true };
+    let authority = match (head.uri.authority(), head.headers.get(header::HOST)) {
+        (Some(authority), _) => authority.clone(),
+        (None, None) => return true,
+        (None, Some(host)) => match Authority::try_from(host.as_bytes()) {
+            Ok(authority) => authority,
+            Err(_) => return false,
+        },
+    };
+    let host = authority.host();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    address.parse::<IpAddr>().is_ok()
+        || host.eq_ignore_ascii_case("localhost")
+        || allowed.iter().any(|name| host.eq_ignore_ascii_case(name))
+}
+
+/// Whether the client sits on this machine. Behind a proxy on this machine every client seems to,
+/// so a request that says it was forwarded does not count.
+fn is_on_this_machine(peer: IpAddr, headers: &HeaderMap) -> bool {
+    peer.to_canonical().is_loopback()
+        && !["forwarded", "via", "x-forwarded-for", "x-real-ip"]
+            .into_iter()
+            .any(|name| headers.contains_key(name))
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
+    plain(status, "text/plain; charset=utf-8", Bytes::from_static(body.as_bytes()))
+}
+
+/// A response whose body is compressed where the client accepts it.
+fn compressible(
+    head: &request::Parts,
+    content_type: &'static str,
+    body: Bytes,
+) -> Response<Full<Bytes>> {
+    if !accepts_gzip(joined(&head.headers, header::ACCEPT_ENCODING).as_deref()) {
+        return plain(StatusCode::OK, content_type, body);
+    }
+    // Fast, because the poller waits meanwhile.
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&body).expect("writing to a Vec cannot fail");
+    let body = encoder.finish().expect("writing to a Vec cannot fail");
+    let mut response = plain(StatusCode::OK, content_type, body.into());
+    set(&mut response, header::CONTENT_ENCODING, "gzip");
+    response
+}
+
+/// A response with the headers that all have. For HEAD hyper sends the headers and leaves the body.
+fn plain(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_LENGTH, length);
+    set(&mut response, header::CONTENT_TYPE, content_type);
+    set(&mut response, header::CACHE_CONTROL, "no-store");
+    set(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    response
+}
+
+fn set(response: &mut Response<Full<Bytes>>, name: HeaderName, value: &'static str) {
+    response.headers_mut().insert(name, HeaderValue::from_static(value));
+}
+
+/// All values of a header that is a list, as the one list they stand for.
+fn joined(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+    let values: Vec<&str> =
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::io::Read;
+    use std::net::Ipv4Addr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+    use tokio::time::Instant;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Content whose answers say how they were asked for.
+    #[derive(Default)]
+    struct Fake {
+        /// The scrape, where the test needs a certain one.
+        metrics: Bytes,
+        unready: bool,
+        panics: bool,
+    }
+
+    impl Fake {
+        /// A scrape that no socket buffer swallows: it is in flight until the client reads it.
+        fn endless() -> Self {
+            Self { metrics: Bytes::from(vec![b'x'; 32 << 20]), ..Self::default() }
+        }
+    }
+
+    impl Content for Fake {
+        fn metrics(&self, format: Format) -> Bytes {
+            assert!(!self.panics, "a panic of the content");
+            match self.metrics.is_empty() {
+                true => format!("metrics as {format:?}\n").into(),
+                false => self.metrics.clone(),
+            }
+        }
+
+        fn snapshot(&self, details: bool) -> Bytes {
+            format!("{{\"details\":{details}}}").into()
+        }
+
+        fn ready(&self) -> bool {
+            !self.unready
+        }
+    }
+
+    struct Server {
+        address: SocketAddr,
+        shutdown: oneshot::Sender<()>,
+        task: JoinHandle<()>,
+    }
+
+    fn start(content: Fake, options: Options) -> Server {
+        let listeners = bind(&[(Ipv4Addr::LOCALHOST, 0).into()]).unwrap();
+        let address = listeners[0].local_addr().unwrap();
+        let (shutdown, stopped) = oneshot::channel();
+        let task = tokio::spawn(serve(listeners, Arc::new(content), options, async {
+            let _ = stopped.await;
+        }));
+        Server { address, shutdown, task }
+    }
+
+    fn start_default() -> Server {
+        start(Fake::default(), Options::default())
+    }
+
+    /// A deadline, so that a test that would hang fails.
+    async fn within<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), future).await.expect("not done in time")
+    }
+
+    struct Client {
+        stream: TcpStream,
+    }
+
+    #[derive(Debug)]
+    struct Reply {
+        status: u16,
+        headers: HashMap<String, String>,
+        body: Vec<u8>,
+    }
+
+    impl Reply {
+        fn text(&self) -> &str {
+            std::str::from_utf8(&self.body).unwrap()
+        }
+    }
+
+    impl Client {
+        async fn connect(server: &Server) -> Self {
+            Self { stream: TcpStream::connect(server.address).await.unwrap() }
+        }
+
+        async fn send(&mut self, text: &str) {
+            self.stream.write_all(text.as_bytes()).await.unwrap();
+        }
+
+        async fn read_head(&mut self) -> Reply {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(within(self.stream.read_u8()).await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let mut lines = head.lines();
+            let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+            let headers = lines
+                .filter_map(|line| line.split_once(": "))
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+                .collect();
+            Reply { status, headers, body: Vec::new() }
+        }
+
+        async fn read_body(&mut self, reply: &mut Reply) {
+            reply.body = vec![0; reply.headers["content-length"].parse().unwrap()];
+            within(self.stream.read_exact(&mut reply.body)).await.unwrap();
+        }
+
+        async fn read_reply(&mut self) -> Reply {
+            let mut reply = self.read_head().await;
+            self.read_body(&mut reply).await;
+            reply
+        }
+
+        /// Sends a GET with more header lines and reads the reply; the connection stays open.
+        async fn get(&mut self, path: &str, headers: &[&str]) -> Reply {
+            self.send(&request("GET", path, headers)).await;
+            self.read_reply().await
+        }
+
+        /// What still comes until the server closes.
+        async fn read_to_end(&mut self) -> Vec<u8> {
+            let mut rest = Vec::new();
+            within(self.stream.read_to_end(&mut rest)).await.unwrap();
+            rest
+        }
+    }
+
+    fn request(method: &str, path: &str, headers: &[&str]) -> String {
+        let host = match headers.iter().any(|header| header.starts_with("Host:")) {
+            true => "",
+            false => "Host: localhost:10187\r\n",
+        };
+        let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+        format!("{method} {path} HTTP/1.1\r\n{host}{headers}\r\n")
+    }
+
+    async fn get(server: &Server, path: &str, headers: &[&str]) -> Reply {
+        Client::connect(server).await.get(path, headers).await
+    }
+
+    fn decompress(body: &[u8]) -> String {
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(body).read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn every_path_has_its_answer() {
+        let server = start_default();
+        for (path, status, content_type, body) in [
+            ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8", "metrics as Text\n"),
+            ("/metrics?x=1", 200, "text/plain; version=0.0.4; charset=utf-8", "metrics as Text\n"),
+            ("/api/v1/locks", 200, "application/json", "{\"details\":true}"),
+            ("/-/healthy", 200, "text/plain; charset=utf-8", "healthy\n"),
+            ("/-/ready", 200, "text/plain; charset=utf-8", "ready\n"),
+            ("/metrics/", 404, "text/plain; charset=utf-8", "not found: / lists what there is\n"),
+            ("/nowhere", 404, "text/plain; charset=utf-8", "not found: / lists what there is\n"),
+        ] {
+            let reply = get(&server, path, &[]).await;
+            assert_eq!(
+                (reply.status, reply.headers["content-type"].as_str(), reply.text()),
+                (status, content_type, body),
+                "{path}"
+            );
+        }
+        let page = get(&server, "/", &[]).await;
+        assert_eq!(page.status, 200);
+        assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+        assert!(page.text().contains(r#"href="/metrics""#));
+    }
+
+    #[tokio::test]
+    async fn every_answer_has_a_length_and_forbids_caches_and_guesses() {
+        let server = start_default();
+        for path in ["/", "/metrics", "/api/v1/locks", "/-/healthy", "/-/ready", "/nowhere"] {
+            for encoding in ["Accept-Encoding: gzip", "Accept-Encoding: identity"] {
+                let reply = get(&server, path, &[encoding]).await;
+                assert_eq!(reply.headers["cache-control"], "no-store", "{path}");
+                assert_eq!(reply.headers["x-content-type-options"], "nosniff", "{path}");
+                assert!(!reply.headers.contains_key("transfer-encoding"), "{path}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_telemetry_path_is_where_the_operator_put_it() {
+        let options = Options { telemetry_path: "/locks".to_owned(), ..Options::default() };
+        let server = start(Fake::default(), options);
+        assert_eq!(get(&server, "/locks", &[]).await.text(), "metrics as Text\n");
+        assert_eq!(get(&server, "/metrics", &[]).await.status, 404);
+        assert!(get(&server, "/", &[]).await.text().contains(r#"href="/locks""#));
+    }
+
+    #[tokio::test]
+    async fn ready_is_refused_until_the_first_poll_and_healthy_is_not() {
+        let server = start(Fake { unready: true, ..Fake::default() }, Options::default());
+        let reply = get(&server, "/-/ready", &[]).await;
+        assert_eq!((reply.status, reply.text()), (503, "not ready: no poll was tried yet\n"));
+        assert_eq!(get(&server, "/-/healthy", &[]).await.status, 200);
+        assert_eq!(get(&server, "/metrics", &[]).await.status, 200);
+    }
+
+    #[tokio::test]
+    async fn other_methods_are_told_which_there_are() {
+        let server = start_default();
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"] {
+            let mut client = Client::connect(&server).await;
+            client.send(&request(method, "/metrics", &["Content-Length: 0"])).await;
+            let reply = client.read_reply().await;
+            assert_eq!(reply.status, 405, "{method}");
+            assert_eq!(reply.headers["allow"], "GET, HEAD", "{method}");
+        }
+    }
+
+    #[tokio::test]
+    async fn head_has_the_headers_of_get_and_no_body() {
+        let server = start_default();
+        for path in ["/", "/metrics", "/api/v1/locks", "/-/healthy", "/nowhere"] {
+            let mut client = Client::connect(&server).await;
+            client.send(&request("HEAD", path, &["Connection: close"])).await;
+            let mut head = client.read_head().await;
+            assert_eq!(client.read_to_end().await, b"", "{path}");
+
+            let mut get = get(&server, path, &["Connection: close"]).await;
+            assert_eq!(get.headers["content-length"], get.body.len().to_string());
+            for reply in [&mut head, &mut get] {
+                reply.headers.remove("date");
+            }
+            assert_eq!((head.status, head.headers), (get.status, get.headers), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn metrics_and_json_are_compressed_for_those_who_accept_it() {
+        let server = start_default();
+        for (path, vary, body) in [
+            ("/metrics", "Accept, Accept-Encoding", "metrics as Text\n"),
+            ("/api/v1/locks", "Accept-Encoding", "{\"details\":true}"),
+        ] {
+            let reply = get(&server, path, &["Accept-Encoding: gzip"]).await;
+            assert_eq!(reply.headers["content-encoding"], "gzip", "{path}");
+            assert_eq!(reply.headers["vary"], vary, "{path}");
+            assert_eq!(decompress(&reply.body), body);
+
+            for encoding in ["Accept-Encoding: gzip;q=0", "Accept-Encoding: br"] {
+                let reply = get(&server, path, &[encoding]).await;
+                assert!(!reply.headers.contains_key("content-encoding"), "{path} {encoding}");
+                assert_eq!(reply.headers["vary"], vary, "{path}");
+                assert_eq!(reply.text(), body);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn openmetrics_is_served_to_those_who_prefer_it() {
+        let server = start_default();
+        for headers in [
+            &["Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5"][..],
+            &["Accept: text/plain;q=0.5", "Accept: application/openmetrics-text"],
+        ] {
+            let reply = get(&server, "/metrics", headers).await;
+            assert_eq!(
+                reply.headers["content-type"],
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            );
+            assert_eq!(reply.text(), "metrics as OpenMetrics\n");
+        }
+    }
+
+    #[tokio::test]
+    async fn details_are_for_this_machine_and_not_for_what_a_proxy_on_it_forwards() {
+        let server = start_default();
+        let body = |reply: Reply| reply.text().to_owned();
+        assert_eq!(body(get(&server, "/api/v1/locks", &[]).await), "{\"details\":true}");
+        let forwarded = ["X-Forwarded-For: 203.0.113.9"];
+        assert_eq!(body(get(&server, "/api/v1/locks", &forwarded).await), "{\"details\":false}");
+
+        let shown = start(Fake::default(), Options { show_details: true, ..Options::default() });
+        assert_eq!(body(get(&shown, "/api/v1/locks", &forwarded).await), "{\"details\":true}");
+
+        for (peer, here) in [
+            ("127.0.0.1", true),
+            ("127.8.8.8", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("::ffff:10.0.0.1", false),
+            ("::", false),
+        ] {
+            let peer = peer.parse().unwrap();
+            assert_eq!(is_on_this_machine(peer, &HeaderMap::new()), here, "{peer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_the_servers_is_refused() {
+        let allowed_hosts = Some(vec!["locks.example".to_owned()]);
+        let server = start(Fake::default(), Options { allowed_hosts, ..Options::default() });
+        for (host, status) in [
+            ("Host: localhost", 200),
+            ("Host: LOCALHOST:10187", 200),
+            ("Host: 127.0.0.1:10187", 200),
+            ("Host: 192.0.2.7", 200),
+            ("Host: [::1]:10187", 200),
+            ("Host: Locks.example:10187", 200),
+            ("Host: rebound.example:10187", 403),
+            ("Host: localhost.rebound.example", 403),
+            ("Host: 127.0.0.1.rebound.example", 403),
+            ("Host:", 403),
+        ] {
+            for path in ["/", "/metrics", "/api/v1/locks"] {
+                assert_eq!(get(&server, path, &[host]).await.status, status, "{host} {path}");
+            }
+            assert_eq!(get(&server, "/-/healthy", &[host]).await.status, 200, "{host}");
+        }
+        let open = start(Fake::default(), Options { allowed_hosts: None, ..Options::default() });
+        assert_eq!(get(&open, "/metrics", &["Host: rebound.example"]).await.status, 200);
+    }
+
+    #[tokio::test]
+    async fn a_client_of_http_1_0_is_answered_and_let_go() {
+        let server = start_default();
+        let mut client = Client::connect(&server).await;
+        client.send("GET /-/healthy HTTP/1.0\r\n\r\n").await;
+        let reply = client.read_reply().await;
+        assert_eq!((reply.status, reply.text()), (200, "healthy\n"));
+        assert_eq!(client.read_to_end().await, b"");
+    }
+
+    #[tokio::test]
+    async fn a_connection_serves_one_request_after_another() {
+        let server = start_default();
+        let mut client = Client::connect(&server).await;
+        for _ in 0..3 {
+            assert_eq!(client.get("/metrics", &[]).await.text(), "metrics as Text\n");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_that_is_too_long_or_no_http_is_refused_and_harms_nobody() {
+        let server = start_default();
+        let long = format!("X-Long: {}", "x".repeat(MAX_HEAD));
+        for (sent, status) in [
+            (request("GET", "/metrics", &[&long]), 431),
+            ("\x16\x03\x01 this is not HTTP\r\n\r\n".to_owned(), 400),
+        ] {
+            let mut client = Client::connect(&server).await;
+            client.send(&sent).await;
+            assert_eq!(client.read_head().await.status, status);
+        }
+        assert_eq!(get(&server, "/metrics", &[]).await.status, 200);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_finish_its_head_is_cut() {
+        let server = start(Fake::default(), Options { head_timeout: SHORT, ..Options::default() });
+        for sent in ["", "GET /metr", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n"] {
+            let mut client = Client::connect(&server).await;
+            client.send(sent).await;
+            assert_eq!(client.read_to_end().await, b"", "{sent}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_its_answer_is_cut() {
+        let options = Options { answer_timeout: SHORT, max_connections: 1, ..Options::default() };
+        let server = start(Fake::endless(), options);
+        let mut stalled = Client::connect(&server).await;
+        stalled.send(&request("GET", "/metrics", &[])).await;
+        assert_eq!(get(&server, "/-/healthy", &[]).await.status, 200);
+        let mut rest = Vec::new();
+        // Cut in the middle: the system says so or ends the stream early.
+        let _ = within(stalled.stream.read_to_end(&mut rest)).await;
+        assert!(rest.len() < 32 << 20, "{}", rest.len());
+    }
+
+    #[tokio::test]
+    async fn connections_past_the_limit_wait_until_another_leaves() {
+        let server = start(Fake::default(), Options { max_connections: 1, ..Options::default() });
+        let mut first = Client::connect(&server).await;
+        first.get("/metrics", &[]).await;
+        let mut second = Client::connect(&server).await;
+        second.send(&request("GET", "/metrics", &[])).await;
+        // Each round trip gives the server the occasion to accept the second, which it must not.
+        for _ in 0..3 {
+            first.get("/metrics", &[]).await;
+        }
+        let nothing_yet = second.stream.try_read(&mut [0]).unwrap_err();
+        assert_eq!(nothing_yet.kind(), std::io::ErrorKind::WouldBlock);
+
+        drop(first);
+        assert_eq!(second.read_reply().await.status, 200);
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_gives_way_to_one_that_waits() {
+        let options = Options { head_timeout: SHORT, max_connections: 1, ..Options::default() };
+        let server = start(Fake::default(), options);
+        let mut idle = Client::connect(&server).await;
+        idle.get("/metrics", &[]).await;
+        assert_eq!(get(&server, "/metrics", &[]).await.status, 200);
+        assert_eq!(idle.read_to_end().await, b"");
+    }
+
+    #[tokio::test]
+    async fn one_answer_does_not_wait_for_another() {
+        let server = start(Fake::endless(), Options::default());
+        let mut slow = Client::connect(&server).await;
+        slow.send(&request("GET", "/metrics", &[])).await;
+        let mut reply = slow.read_head().await;
+        assert_eq!(get(&server, "/-/healthy", &[]).await.status, 200);
+        slow.read_body(&mut reply).await;
+        assert_eq!(reply.body.len(), 32 << 20);
+    }
+
+    #[tokio::test]
+    async fn stopping_refuses_new_connections_and_finishes_answers_in_flight() {
+        let server = start(Fake::endless(), Options::default());
+        let mut idle = Client::connect(&server).await;
+        idle.get("/-/healthy", &[]).await;
+        let mut busy = Client::connect(&server).await;
+        busy.send(&request("GET", "/metrics", &[])).await;
+        let mut reply = busy.read_head().await;
+
+        server.shutdown.send(()).unwrap();
+        assert_eq!(idle.read_to_end().await, b"");
+        let refused = TcpStream::connect(server.address).await.unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        assert!(!server.task.is_finished());
+
+        busy.read_body(&mut reply).await;
+        assert_eq!(reply.body.len(), 32 << 20);
+        assert_eq!(busy.read_to_end().await, b"");
+        within(server.task).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn stopping_waits_no_longer_than_the_drain_timeout() {
+        let server = start(Fake::endless(), Options { drain_timeout: SHORT, ..Options::default() });
+        let mut stalled = Client::connect(&server).await;
+        stalled.send(&request("GET", "/metrics", &[])).await;
+        stalled.read_head().await;
+
+        let start = started_at();
+        server.shutdown.send(()).unwrap();
+        within(server.task).await.unwrap();
+        assert!(start.elapsed() >= SHORT);
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_rendering_ends_the_server() {
+        let server = start(Fake { panics: true, ..Fake::default() }, Options::default());
+        let mut client = Client::connect(&server).await;
+        client.send(&request("GET", "/metrics", &[])).await;
+        assert!(within(server.task).await.unwrap_err().is_panic());
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the server is an edge, and this is its test")]
+    fn started_at() -> Instant {
+        Instant::now()
+    }
+}
