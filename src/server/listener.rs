@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long no connection is accepted after the system refused one. Out of file descriptors is mended by
-/// connections that end, not by asking again at once.
+/// How long no connection is accepted after the system refused one. A lack of file descriptors is
+/// mended by connections that end, not by asking again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why an address cannot be listened on, with the mend.
