@@ -1,6 +1,9 @@
 //! `locks` makes PostgreSQL advisory locks visible.
 
+pub mod backoff;
 pub mod duration;
 pub mod key;
+pub mod logging;
 pub mod mode;
+pub mod postgres;
 pub mod timestamp;
