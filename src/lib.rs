@@ -1,6 +1,7 @@
 //! `locks` makes PostgreSQL advisory locks visible.
 
 pub mod backoff;
+pub mod cli;
 pub mod duration;
 pub mod key;
 pub mod logging;
