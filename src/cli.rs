@@ -154,15 +154,19 @@ pub struct PollArgs {
     pub timeout: Option<Duration>,
 }
 
+const LISTEN_ADDRESS_HELP: &str = "\
+Address to listen on; may be given several times
+
+HOST:PORT, [IPV6]:PORT, or :PORT for all interfaces. In the environment, several are \
+separated by commas.";
+
 /// What is served, and where.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "HTTP")]
 pub struct WebArgs {
     /// Address to listen on; may be given several times
-    ///
-    /// HOST:PORT, [IPV6]:PORT, or :PORT for all interfaces. In the environment, several are
-    /// separated by commas.
     #[arg(
+        long_help = LISTEN_ADDRESS_HELP,
         long = "web.listen-address",
         value_name = "ADDRESS",
         env = "LOCKS_WEB_LISTEN_ADDRESS",
@@ -302,16 +306,19 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
     Cli::try_parse_from(arguments).map_err(redact)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "no other kind quotes a stray argument")]
 fn redact(error: clap::Error) -> clap::Error {
     let (context, what) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, "argument"),
         ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, "command"),
-        #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind quotes a stray argument")]
         _ => return error,
     };
+    // What comes after a blank of a connection string has no dashes in front.
     let is_name = |text: &str| {
-        let name = text.strip_prefix("--").unwrap_or(text);
-        name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.' || byte == b'-')
+        let name = text.strip_prefix("--").or((what == "command").then_some(text));
+        name.is_some_and(|name| {
+            name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.' || byte == b'-')
+        })
     };
     match error.get(context) {
         Some(ContextValue::String(text)) if is_name(text) => error,
@@ -454,6 +461,7 @@ mod tests {
         for line in [
             "locks serve --dsn host=h password=S3cr3t-canary",
             "locks serve --dsn password='my S3cr3t-canary'",
+            "locks serve --dsn password=my canary",
             "locks serve --dsn password=my -S3cr3t-canary",
             "locks serve --dsn password=my --S3cr3t-canary",
             "locks serve --dns=postgresql://u:S3cr3t-canary@h",
@@ -465,7 +473,7 @@ mod tests {
             "locks serve --dsn S3cr3t-canary --log.level loud",
         ] {
             let error = parse_line(line).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains("S3cr3t"), "{line}: {error} {error:?}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{line}: {error} {error:?}");
         }
         let args = serve("--dsn password=S3cr3t-canary");
         assert!(!format!("{args:?}").contains("S3cr3t"));

@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod cli;
+pub mod config;
 pub mod duration;
 pub mod key;
 pub mod logging;

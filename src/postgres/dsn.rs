@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -204,9 +205,9 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Dsn {
     /// Reads a URI or `key=value` pairs; an empty text leaves everything to `environment` and to
-    /// libpq's defaults.
+    /// libpq's defaults: the socket of the local server, the account of this process.
     pub fn parse(text: &str, environment: Environment<'_>) -> Result<Self, DsnError> {
-        Self::resolve(&parse_parameters(text)?, environment, default_host())
+        Self::resolve(&parse_parameters(text)?, environment, &Defaults::fetch(environment))
     }
 
     /// The same, with the password read from a file at every connect. It wins over any other.
@@ -268,12 +269,12 @@ impl Dsn {
     fn resolve(
         said: &Parameters,
         environment: Environment<'_>,
-        default_host: &str,
+        defaults: &Defaults,
     ) -> Result<Self, DsnError> {
         let found = Found::new(said, environment)?;
         let mut config = Config::new();
-        let label = set_hosts(&mut config, &found, default_host)?;
-        set_identity(&mut config, &found, environment)?;
+        let label = set_hosts(&mut config, &found, defaults.host)?;
+        set_identity(&mut config, &found, defaults.user.as_deref())?;
         refuse_encryption(&mut config, &found)?;
         let connect_timeout = match found.number::<u32>("connect_timeout", ABOVE_ZERO)? {
             None => DEFAULT_CONNECT_TIMEOUT,
@@ -314,12 +315,35 @@ impl fmt::Debug for Dsn {
 const ABOVE_ZERO: &str = "a whole number of seconds above 0";
 const WHOLE_NUMBER: &str = "a whole number, 0 or more";
 
-/// The folder where a local server listens, as Debian and as upstream build it.
-fn default_host() -> &'static str {
-    ["/var/run/postgresql", "/tmp"]
-        .into_iter()
-        .find(|folder| Path::new(folder).is_dir())
-        .unwrap_or("localhost")
+/// What neither string nor environment says.
+struct Defaults {
+    /// The folder where a local server listens, as Debian and as upstream build it.
+    host: &'static str,
+    /// The account this process runs as.
+    user: Option<String>,
+}
+
+impl Defaults {
+    fn fetch(environment: Environment<'_>) -> Self {
+        let host = ["/var/run/postgresql", "/tmp"]
+            .into_iter()
+            .find(|folder| Path::new(folder).is_dir())
+            .unwrap_or("localhost");
+        // Containers rarely set USER, hence the account first, which is also where libpq looks.
+        let variable = || ["USER", "LOGNAME"].into_iter().find_map(environment);
+        Self { host, user: fetch_account().or_else(variable).filter(|user| !user.is_empty()) }
+    }
+}
+
+/// The name of the account in `/etc/passwd`, where there are such files.
+fn fetch_account() -> Option<String> {
+    let uid = std::fs::metadata("/proc/self").ok()?.uid().to_string();
+    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
+    accounts.lines().find_map(|line| {
+        let mut columns = line.split(':');
+        let name = columns.next()?;
+        (columns.nth(1)? == uid).then(|| name.to_owned())
+    })
 }
 
 fn read_password_file(path: &Path) -> Result<String, DsnError> {
@@ -389,16 +413,10 @@ fn set_hosts(config: &mut Config, found: &Found, default_host: &str) -> Result<S
 fn set_identity(
     config: &mut Config,
     found: &Found,
-    environment: Environment<'_>,
+    default_user: Option<&str>,
 ) -> Result<(), DsnError> {
-    let account = || ["USER", "LOGNAME"].into_iter().find_map(environment);
-    let user = found
-        .get("user")
-        .map(str::to_owned)
-        .or_else(account)
-        .filter(|user| !user.is_empty())
-        .ok_or(DsnError::NoUser)?;
-    config.dbname(found.get("dbname").unwrap_or(&user));
+    let user = found.get("user").or(default_user).ok_or(DsnError::NoUser)?;
+    config.dbname(found.get("dbname").unwrap_or(user));
     config.user(user);
     if let Some(password) = found.get("password") {
         config.password(password);
@@ -721,11 +739,11 @@ mod tests {
 
     fn parse_in(text: &str, environment: &[(&str, &str)]) -> Result<Dsn, DsnError> {
         let look_up = |name: &str| {
-            let account = [("USER", "os-user")];
-            let found = environment.iter().chain(&account).find(|(key, _)| *key == name);
+            let found = environment.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        Dsn::resolve(&parse_parameters(text)?, &look_up, "/run/default")
+        let defaults = Defaults { host: "/run/default", user: Some("os-user".to_owned()) };
+        Dsn::resolve(&parse_parameters(text)?, &look_up, &defaults)
     }
 
     /// `LABEL USER DBNAME PASSWORD`
@@ -900,7 +918,9 @@ mod tests {
 
     #[test]
     fn nobody_to_connect_as_is_an_error() {
-        assert!(matches!(Dsn::parse("host=h", &|_| None), Err(DsnError::NoUser)));
+        let defaults = Defaults { host: "h", user: None };
+        let dsn = Dsn::resolve(&Parameters::new(), &|_| None, &defaults);
+        assert!(matches!(dsn, Err(DsnError::NoUser)));
     }
 
     #[test]
