@@ -56,8 +56,11 @@ pub enum DsnError {
     )]
     Scheme,
     /// Delimiters that are not escaped, so that nobody can tell where the password ends.
-    #[error("the user info holds an @, / or ? that is not escaped; {ESCAPE_HINT}")]
-    UserInfo,
+    #[error(
+        "the @ at position {0} is out of place: it, or a / or ? before it, is not escaped; \
+         {ESCAPE_HINT}"
+    )]
+    UserInfo(usize),
     /// An IPv6 address without its end.
     #[error("the host at position {0} is not an IPv6 address in brackets, as in [::1]:5432")]
     Bracket(usize),
@@ -567,7 +570,7 @@ fn parse_uri(text: &str, start: usize) -> Result<Parameters, DsnError> {
         let (user, password) = info.split_once(':').unwrap_or((info, ""));
         // An @ in a query, as in HOST?password=x@y, passes for user info too.
         if user.contains('?') || info.contains("password=") {
-            return Err(DsnError::UserInfo);
+            return Err(DsnError::UserInfo(position(text, end)));
         }
         said.insert("user", percent_decode(text, at, user)?);
         if !password.is_empty() {
@@ -576,8 +579,8 @@ fn parse_uri(text: &str, start: usize) -> Result<Parameters, DsnError> {
         at = end + 1;
     }
     let query_start = text[at..].find('?').map_or(text.len(), |end| at + end);
-    if text[at..query_start].contains('@') {
-        return Err(DsnError::UserInfo);
+    if let Some(stray) = text[at..query_start].find('@') {
+        return Err(DsnError::UserInfo(position(text, at + stray)));
     }
     let hosts_end = text[at..query_start].find('/').map_or(query_start, |end| at + end);
     let (mut hosts, mut ports) = (Vec::new(), Vec::new());
@@ -840,10 +843,10 @@ mod tests {
             ("postgresql://u:S3cr3t-canary@h:port/d", "port must be a number from 1 to 65535"),
             ("postgresql://u:S3cr3t-canary@h:0/d", "port must be a number"),
             ("postgresql://u:S3cr3t-canary@h:65536/d", "port must be a number"),
-            ("postgresql://u:x/S3cr3t-canary@h/d", "not escaped; URL-encode the password"),
-            ("postgresql://u:1/S3cr3t-canary@h/d", "not escaped; URL-encode the password"),
-            ("postgresql://u:x@S3cr3t-canary@h/d", "not escaped; URL-encode the password"),
-            ("postgresql://u:x@y/S3cr3t-canary@h/d", "not escaped; URL-encode the password"),
+            ("postgresql://u:x/S3cr3t-canary@h/d", "is not escaped; URL-encode the password"),
+            ("postgresql://u:1/S3cr3t-canary@h/d", "is not escaped; URL-encode the password"),
+            ("postgresql://u:x@S3cr3t-canary@h/d", "the @ at position 31 is out of place"),
+            ("postgresql://u:x@y/S3cr3t-canary@h/d", "is not escaped; URL-encode the password"),
             ("postgresql://u:x@y?S3cr3t-canary@h/d", "a key without a value at position 20"),
             ("postgresql://h?user=u&password=x@S3cr3t-canary", "not escaped"),
             ("postgresql://h:1?user=u&password=x@S3cr3t-canary", "not escaped"),
