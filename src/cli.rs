@@ -1,0 +1,482 @@
+//! The command line as it is typed.
+//!
+//! It owns the names of flags and of their environment variables, their help, and the form of each
+//! single value. It must not know how flags, environment and file combine: that is `config`, which
+//! takes what is parsed here. A flag that a file may set too has no default here, so that "not
+//! given" stays visible.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::duration::parse_duration;
+use crate::logging::{LogFormat, LogLevel};
+
+/// Makes PostgreSQL advisory locks visible: who holds which key, by name, since when, and who
+/// waits.
+#[derive(Debug, Parser)]
+#[command(
+    name = "locks",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands of `locks`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the exporter: poll the servers and serve what is seen to Prometheus and to people.
+    #[command(after_long_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Every flag has an environment variable, and many have a key in the configuration file. A flag wins
+over its variable, the variable over the file, the file over the default. Durations are written as
+in Prometheus: 500ms, 15m, 1h30m.
+
+Examples:
+  Watch the local server over its Unix socket:
+    locks serve
+  Watch another one, with the password in a file that may rotate:
+    locks serve --dsn-file /run/secrets/locks-dsn
+  Watch several, let others on the network scrape:
+    locks serve --config.file locks.yaml --web.listen-address :10187";
+
+/// Flags of `locks serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Which server.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+    /// Which files.
+    #[command(flatten)]
+    pub files: FileArgs,
+    /// How often.
+    #[command(flatten)]
+    pub poll: PollArgs,
+    /// Over HTTP.
+    #[command(flatten)]
+    pub web: WebArgs,
+    /// To standard error.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Which server to watch. The environment variables are looked up by `config`, which must know
+/// whether a password was typed where `ps` shows it.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Where to connect")]
+pub struct ConnectionArgs {
+    /// Connection string, as a URI or as key=value pairs
+    ///
+    /// What it leaves open comes from PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE and so on, as
+    /// with every client of PostgreSQL; with nothing set, the local server is watched. A password
+    /// is safer in --dsn-file or in the environment, since other users can read the arguments of a
+    /// process.
+    ///
+    /// [env: DATA_SOURCE_NAME]
+    #[arg(long = "dsn", value_name = "DSN")]
+    pub dsn: Option<DsnText>,
+
+    /// File that holds the connection string
+    ///
+    /// Its password is read again at every connect, since passwords rotate.
+    ///
+    /// [env: LOCKS_DSN_FILE]
+    #[arg(long = "dsn-file", value_name = "FILE", conflicts_with = "dsn")]
+    pub dsn_file: Option<PathBuf>,
+}
+
+/// Which files to read.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Files")]
+pub struct FileArgs {
+    /// Configuration in YAML: several servers, application names, limits
+    #[arg(
+        long = "config.file",
+        value_name = "FILE",
+        env = "LOCKS_CONFIG_FILE",
+        hide_env_values = true
+    )]
+    pub config_file: Option<PathBuf>,
+
+    /// Registry in YAML: which key has which name; may be given several times
+    ///
+    /// In the environment, several are separated by commas.
+    #[arg(
+        long = "registry.file",
+        value_name = "FILE",
+        env = "LOCKS_REGISTRY_FILE",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub registry_files: Vec<PathBuf>,
+}
+
+/// How often to look.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Polling")]
+pub struct PollArgs {
+    /// Time between the starts of two polls [default: 1s]
+    ///
+    /// A lock that is held for less may never be seen. The interval stretches when polls take long.
+    #[arg(
+        long = "poll.interval",
+        value_name = "DURATION",
+        env = "LOCKS_POLL_INTERVAL",
+        hide_env_values = true,
+        value_parser = parse_duration
+    )]
+    pub interval: Option<Duration>,
+
+    /// Time after which a poll is given up and counted as failed [default: 5s]
+    #[arg(
+        long = "poll.timeout",
+        value_name = "DURATION",
+        env = "LOCKS_POLL_TIMEOUT",
+        hide_env_values = true,
+        value_parser = parse_duration
+    )]
+    pub timeout: Option<Duration>,
+}
+
+const LISTEN_ADDRESS_HELP: &str = "\
+Address to listen on; may be given several times
+
+HOST:PORT, [IPV6]:PORT, or :PORT for all interfaces. In the environment, several are \
+separated by commas.";
+
+/// What is served, and where.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "HTTP")]
+pub struct WebArgs {
+    /// Address to listen on; may be given several times
+    #[arg(
+        long_help = LISTEN_ADDRESS_HELP,
+        long = "web.listen-address",
+        value_name = "ADDRESS",
+        env = "LOCKS_WEB_LISTEN_ADDRESS",
+        hide_env_values = true,
+        value_delimiter = ',',
+        default_value = "127.0.0.1:10187"
+    )]
+    pub listen_addresses: Vec<ListenAddress>,
+
+    /// Path of the metrics
+    #[arg(
+        long = "web.telemetry-path",
+        value_name = "PATH",
+        env = "LOCKS_WEB_TELEMETRY_PATH",
+        hide_env_values = true,
+        default_value = "/metrics",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub telemetry_path: String,
+
+    /// Show roles, client addresses and query texts to everybody
+    ///
+    /// Otherwise they are only shown to peers on this machine.
+    #[arg(long = "web.show-details", env = "LOCKS_WEB_SHOW_DETAILS", hide_env_values = true)]
+    pub show_details: bool,
+}
+
+/// How to log.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Log")]
+pub struct LogArgs {
+    /// Least important messages to print
+    #[arg(
+        long = "log.level",
+        value_name = "LEVEL",
+        env = "LOCKS_LOG_LEVEL",
+        hide_env_values = true,
+        value_enum,
+        hide_possible_values = true,
+        help = "Least important messages to print: debug, info, warn or error",
+        default_value = "info"
+    )]
+    pub level: LogLevel,
+
+    /// Form of each line
+    #[arg(
+        long = "log.format",
+        value_name = "FORMAT",
+        env = "LOCKS_LOG_FORMAT",
+        hide_env_values = true,
+        value_enum,
+        hide_possible_values = true,
+        help = "Form of each line: logfmt or json",
+        default_value = "logfmt"
+    )]
+    pub format: LogFormat,
+}
+
+/// A connection string as it was typed, kept out of debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DsnText(String);
+
+impl DsnText {
+    /// The text with whatever secret is in it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for DsnText {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for DsnText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DsnText(..)")
+    }
+}
+
+/// Where to listen, not looked up yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// Name or address, an IPv6 one without brackets; `None` is every interface.
+    pub host: Option<String>,
+    /// 0 is any port that is free.
+    pub port: u16,
+}
+
+/// Why a text is not a place to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write HOST:PORT, [IPV6]:PORT, or :PORT for all interfaces, as in 127.0.0.1:10187")]
+pub struct ParseListenAddressError;
+
+impl FromStr for ListenAddress {
+    type Err = ParseListenAddressError;
+
+    fn from_str(text: &str) -> Result<Self, ParseListenAddressError> {
+        let (host, port) = text.rsplit_once(':').ok_or(ParseListenAddressError)?;
+        let port = port.parse().map_err(|_| ParseListenAddressError)?;
+        let host = match host.strip_prefix('[') {
+            Some(inner) => {
+                let address = inner.strip_suffix(']').ok_or(ParseListenAddressError)?;
+                let _: std::net::Ipv6Addr = address.parse().map_err(|_| ParseListenAddressError)?;
+                address
+            }
+            // An IPv6 address without brackets, or a URL.
+            None if host.contains([':', '/', '[', ']', ' ']) => {
+                return Err(ParseListenAddressError);
+            }
+            None => host,
+        };
+        Ok(Self { host: (!host.is_empty()).then(|| host.to_owned()), port })
+    }
+}
+
+/// As it is written.
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.as_deref() {
+            Some(host) if host.contains(':') => write!(f, "[{host}]:{}", self.port),
+            host => write!(f, "{}:{}", host.unwrap_or_default(), self.port),
+        }
+    }
+}
+
+/// Parses the arguments, the name of the program first, and the environment variables of flags
+/// that are not given.
+///
+/// The error may also be a help text or a version; it knows its exit code, 2 for a mistake. A
+/// stray argument is not quoted in it, since a connection string that the shell took apart leaves
+/// pieces of its password there.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(arguments).map_err(redact)
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "no other kind quotes a stray argument")]
+fn redact(error: clap::Error) -> clap::Error {
+    let (context, what) = match error.kind() {
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, "argument"),
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, "command"),
+        _ => return error,
+    };
+    // What comes after a blank of a connection string has no dashes in front.
+    let is_name = |text: &str| {
+        let name = text.strip_prefix("--").or((what == "command").then_some(text));
+        name.is_some_and(|name| {
+            name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.' || byte == b'-')
+        })
+    };
+    match error.get(context) {
+        Some(ContextValue::String(text)) if is_name(text) => error,
+        _ => Cli::command().error(
+            error.kind(),
+            format!(
+                "unexpected {what}, not shown since it may be part of a password; \
+                 quote a connection string that holds spaces"
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn parse_line(line: &str) -> Result<Cli, clap::Error> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    fn serve(line: &str) -> ServeArgs {
+        let Command::Serve(args) =
+            parse_line(&format!("locks serve {line}").trim_end().replace("  ", " "))
+                .unwrap()
+                .command;
+        args
+    }
+
+    #[test]
+    fn flags_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    /// After a change: `UPDATE_GOLDEN=1 cargo test --lib help`, then review the diff.
+    #[test]
+    fn the_help_of_serve_is_the_one_reviewed() {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        let help = serve.render_long_help().to_string();
+        let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/serve-help.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&golden, &help).unwrap();
+        }
+        assert_eq!(help, std::fs::read_to_string(&golden).unwrap());
+    }
+
+    #[test]
+    fn nothing_needs_to_be_given() {
+        let args = serve("");
+        assert_eq!(args.connection.dsn, None);
+        assert_eq!(args.poll.interval, None);
+        assert_eq!(args.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
+        assert_eq!(args.web.telemetry_path, "/metrics");
+        assert!(!args.web.show_details);
+        assert_eq!((args.log.level, args.log.format), (LogLevel::Info, LogFormat::Logfmt));
+    }
+
+    #[test]
+    fn flags_that_repeat_keep_their_order() {
+        let args = serve(
+            "--registry.file a.yaml --registry.file=b.yaml \
+             --web.listen-address :1 --web.listen-address [::1]:2 --poll.interval 500ms",
+        );
+        assert_eq!(args.files.registry_files, ["a.yaml", "b.yaml"].map(PathBuf::from));
+        let addresses: Vec<String> =
+            args.web.listen_addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, [":1", "[::1]:2"]);
+        assert_eq!(args.poll.interval, Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn places_to_listen_are_written_as_for_other_exporters() {
+        let expected = [
+            (":10187", None, 10187),
+            ("0.0.0.0:0", Some("0.0.0.0"), 0),
+            ("localhost:9", Some("localhost"), 9),
+            ("[::]:10187", Some("::"), 10187),
+        ];
+        for (text, host, port) in expected {
+            let address: ListenAddress = text.parse().unwrap();
+            assert_eq!((address.host.as_deref(), address.port), (host, port), "{text}");
+            assert_eq!(address.to_string(), text);
+        }
+        for text in [
+            "",
+            "10187",
+            "localhost",
+            "h:",
+            "h:x",
+            "h:65536",
+            "::1:1",
+            "[::1]",
+            "[x]:1",
+            "http://h:1",
+        ] {
+            assert_eq!(text.parse::<ListenAddress>(), Err(ParseListenAddressError), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_exit_with_2_and_help_with_0() {
+        for line in [
+            "locks",
+            "locks listen",
+            "locks serve --poll.interval 5",
+            "locks serve --poll.interva 5s",
+            "locks serve --log.level loud",
+            "locks serve --web.listen-address 10187",
+            "locks serve --dsn a --dsn-file b",
+            "locks serve --dsn host=h user=u",
+        ] {
+            assert_eq!(parse_line(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+        for line in
+            ["locks --help", "locks serve --help", "locks --version", "locks serve --version"]
+        {
+            assert_eq!(parse_line(line).unwrap_err().exit_code(), 0, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_bare_number_is_refused_with_the_mend() {
+        let error = parse_line("locks serve --poll.interval 5").unwrap_err().to_string();
+        assert!(error.contains("write 5s for seconds"), "{error}");
+    }
+
+    #[test]
+    fn a_flag_that_does_not_exist_is_named() {
+        let error = parse_line("locks serve --poll.interva 5s").unwrap_err().to_string();
+        assert!(error.contains("--poll.interval"), "{error}");
+    }
+
+    #[test]
+    fn pieces_of_a_connection_string_are_not_shown() {
+        for line in [
+            "locks serve --dsn host=h password=S3cr3t-canary",
+            "locks serve --dsn password='my S3cr3t-canary'",
+            "locks serve --dsn password=my canary",
+            "locks serve --dsn password=my -S3cr3t-canary",
+            "locks serve --dsn password=my --S3cr3t-canary",
+            "locks serve --dns=postgresql://u:S3cr3t-canary@h",
+            "locks serve --dns postgresql://u:S3cr3t-canary@h",
+            "locks serve postgresql://u:S3cr3t-canary@h",
+            "locks postgresql://u:S3cr3t-canary@h",
+            "locks serve --dsn a --dsn S3cr3t-canary",
+            "locks serve --dsn S3cr3t-canary --dsn-file x",
+            "locks serve --dsn S3cr3t-canary --log.level loud",
+        ] {
+            let error = parse_line(line).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("canary"), "{line}: {error} {error:?}");
+        }
+        let args = serve("--dsn password=S3cr3t-canary");
+        assert!(!format!("{args:?}").contains("S3cr3t"));
+        assert_eq!(args.connection.dsn.unwrap().expose(), "password=S3cr3t-canary");
+    }
+}

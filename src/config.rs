@@ -1,0 +1,754 @@
+//! The configuration: what was typed, what the environment says and what a file says, made one.
+//!
+//! Everything is validated here, before a port is bound or a server is asked, and a mistake is
+//! answered with its place and its mend. `Config` has no other constructor, so whoever has one may
+//! rely on it. The core reads nothing by itself: environment and files are arguments. No error
+//! quotes a connection string, nor a piece of the file that might be one.
+
+mod application;
+mod file;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use application::{Application, ApplicationError, Applications};
+
+use crate::cli::{ConnectionArgs, ListenAddress, ServeArgs};
+use crate::duration::{ParseDurationError, parse_duration};
+use crate::postgres::dsn::{Dsn, DsnError};
+use file::{ConfigFile, Entry};
+
+/// All that `locks serve` needs to know.
+#[derive(Debug)]
+#[expect(
+    clippy::manual_non_exhaustive,
+    reason = "the rest of the crate shall not make one either, which the attribute would allow"
+)]
+pub struct Config {
+    /// The servers to watch, at least one, each with a name of its own.
+    pub servers: Vec<Server>,
+    /// The rhythm of polls.
+    pub poll: Poll,
+    /// Registry files, in the order in which they apply.
+    pub registry_files: Vec<PathBuf>,
+    /// How application names become labels.
+    pub applications: Applications,
+    /// How many different values labels may take.
+    pub limits: Limits,
+    /// What is served.
+    pub web: Web,
+    /// What is accepted, yet better done otherwise: to be logged once.
+    pub warnings: Vec<Warning>,
+    /// Only this file can write it, so only `new` makes a `Config`.
+    _validated: (),
+}
+
+/// One server to watch.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The `server` label.
+    pub name: String,
+    /// How to reach it.
+    pub dsn: Dsn,
+}
+
+/// The rhythm of polls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Poll {
+    /// Between the starts of two polls, at least 10 ms.
+    pub interval: Duration,
+    /// After which a poll is given up, above 0.
+    pub timeout: Duration,
+    /// The largest part of the time that polls may take, above 0 and up to 1; beyond it the
+    /// interval stretches.
+    pub max_share: f64,
+}
+
+/// How many different values labels may take over the life of the process; each at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Keys without a name, per server.
+    pub keys: usize,
+    /// Application names, per server.
+    pub applications: usize,
+    /// Databases, per server.
+    pub databases: usize,
+    /// Keys that the registry names, per server.
+    pub registered_keys: usize,
+}
+
+/// What is served over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Web {
+    /// Where to listen, at least one place.
+    pub listen_addresses: Vec<ListenAddress>,
+    /// The path of the metrics, beginning with `/`.
+    pub telemetry_path: String,
+    /// Whether strangers see roles, client addresses and query texts.
+    pub show_details: bool,
+}
+
+/// Something that works, yet is better done otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// Every user of the machine can read the arguments of a process.
+    PasswordInArguments,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PasswordInArguments => f.write_str(
+                "--dsn holds a password, which every user of this machine can read in the list of \
+                 processes; put the connection string into a file and name it with --dsn-file",
+            ),
+        }
+    }
+}
+
+/// A mistake in what was typed, in the environment or in a file: where it is and how to mend it.
+/// It belongs to the usage of the program, so `main` exits with 2.
+#[derive(Debug)]
+pub struct ConfigError {
+    place: Place,
+    fault: Fault,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A flag or a variable.
+    Name(&'static str),
+    /// A file as a whole.
+    File(PathBuf),
+    /// A place in a file, counted from 1.
+    Line { file: PathBuf, line: u64, column: u64 },
+}
+
+/// What is wrong, with the mend. `file` adds the faults of YAML.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("cannot read the file")]
+    Read(#[source] io::Error),
+    #[error(transparent)]
+    Yaml(#[from] file::YamlError),
+    #[error(transparent)]
+    Dsn(#[from] DsnError),
+    #[error(transparent)]
+    Duration(#[from] ParseDurationError),
+    #[error(transparent)]
+    Application(#[from] ApplicationError),
+    #[error("must be at least {0}")]
+    TooSmall(&'static str),
+    #[error("must be above 0 and at most 1, as in 0.02 for 2 % of the time")]
+    NotAShare,
+    #[error(
+        "{path:?} is served by the exporter itself or is no plain path; write one like /metrics"
+    )]
+    TelemetryPath { path: String },
+    #[error("a server cannot have an empty name; leave `name` out for the host and port")]
+    EmptyName,
+    #[error("a second server is called {name:?}; give each a `name` of its own")]
+    DuplicateServer { name: String },
+    #[error("the `dsn` of this server holds a password too; leave one of the two out")]
+    TwoPasswords,
+    #[error("{file} lists `servers` too; drop one of the two", file = file.display())]
+    ServersToo { file: PathBuf },
+    #[error("{0} is set too; drop one of the two")]
+    Both(&'static str),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.fault)
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.fault.source()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::File(file) => write!(f, "{}", file.display()),
+            Self::Line { file, line, column } => write!(f, "{}:{line}:{column}", file.display()),
+        }
+    }
+}
+
+/// Shorter polls would measure themselves.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The world outside: looks up environment variables and reads files.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// The value of an environment variable.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The text of a file.
+    pub read: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+impl Config {
+    /// The configuration of this process.
+    pub fn load(args: &ServeArgs) -> Result<Self, ConfigError> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let read = |path: &Path| std::fs::read_to_string(path);
+        Self::new(args, World { variable: &variable, read: &read })
+    }
+
+    /// Combines and validates.
+    pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
+        let file = match &args.files.config_file {
+            Some(path) => ConfigFile::parse(path, &world.read_file(path)?)?,
+            None => ConfigFile::default(),
+        };
+        let mut warnings = Vec::new();
+        let servers = if file.servers.is_empty() {
+            let dsn = single_dsn(&args.connection, world, &mut warnings)?;
+            vec![Server { name: dsn.server_label().to_owned(), dsn }]
+        } else {
+            if let Some(source) = DsnSource::find(&args.connection, world)? {
+                let fault = Fault::ServersToo { file: file.path.clone() };
+                return Err(source.name().fault(fault));
+            }
+            servers(&file, world)?
+        };
+        Ok(Self {
+            servers,
+            poll: poll(args, &file)?,
+            registry_files: if args.files.registry_files.is_empty() {
+                file.registry.iter().map(|entry| file.beside(&entry.value)).collect()
+            } else {
+                args.files.registry_files.clone()
+            },
+            applications: applications(&file)?,
+            limits: limits(&file)?,
+            web: web(args)?,
+            warnings,
+            _validated: (),
+        })
+    }
+}
+
+impl World<'_> {
+    fn read_file(&self, path: &Path) -> Result<String, ConfigError> {
+        let fault = |error| Place::File(path.to_owned()).fault(Fault::Read(error));
+        (self.read)(path).map_err(fault)
+    }
+
+    fn set(&self, name: &str) -> Option<String> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+}
+
+impl Place {
+    fn fault(self, fault: impl Into<Fault>) -> ConfigError {
+        ConfigError { place: self, fault: fault.into() }
+    }
+}
+
+/// Where the connection string of a single server comes from.
+enum DsnSource {
+    Flag(String),
+    Variable(String),
+    File(&'static str, PathBuf),
+}
+
+impl DsnSource {
+    const FLAG: &str = "--dsn";
+    const VARIABLE: &str = "DATA_SOURCE_NAME";
+    const FILE_VARIABLE: &str = "LOCKS_DSN_FILE";
+
+    /// A flag wins over the variables; two of a rank are a mistake.
+    fn find(args: &ConnectionArgs, world: World<'_>) -> Result<Option<Self>, ConfigError> {
+        if let Some(path) = &args.dsn_file {
+            return Ok(Some(Self::File("--dsn-file", path.clone())));
+        }
+        if let Some(text) = &args.dsn {
+            return Ok(Some(Self::Flag(text.expose().to_owned())));
+        }
+        match (world.set(Self::VARIABLE), world.set(Self::FILE_VARIABLE)) {
+            (Some(_), Some(_)) => {
+                Err(Place::Name(Self::VARIABLE).fault(Fault::Both(Self::FILE_VARIABLE)))
+            }
+            (Some(text), None) => Ok(Some(Self::Variable(text))),
+            (None, Some(path)) => Ok(Some(Self::File(Self::FILE_VARIABLE, path.into()))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn name(&self) -> Place {
+        Place::Name(match self {
+            Self::Flag(_) => Self::FLAG,
+            Self::Variable(_) => Self::VARIABLE,
+            Self::File(name, _) => name,
+        })
+    }
+}
+
+/// The server named by flag or environment, or the one libpq would connect to.
+fn single_dsn(
+    args: &ConnectionArgs,
+    world: World<'_>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Dsn, ConfigError> {
+    let parse = |text: &str, place: Place| {
+        Dsn::parse(text, world.variable).map_err(|error| place.fault(error))
+    };
+    let Some(source) = DsnSource::find(args, world)? else {
+        return parse("", Place::Name("environment"));
+    };
+    let place = source.name();
+    match source {
+        DsnSource::Flag(text) => {
+            let dsn = parse(&text, place)?;
+            if dsn.has_password() {
+                warnings.push(Warning::PasswordInArguments);
+            }
+            Ok(dsn)
+        }
+        DsnSource::Variable(text) => parse(&text, place),
+        DsnSource::File(_, path) => {
+            let text = world.read_file(&path)?;
+            Ok(parse(&text, Place::File(path.clone()))?.with_dsn_file(path))
+        }
+    }
+}
+
+fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigError> {
+    let mut names = BTreeSet::new();
+    let mut servers = Vec::new();
+    for server in &file.servers {
+        let whole = file.place(server);
+        let (text, place) = match &server.value.dsn {
+            Some(dsn) => (dsn.value.as_str(), file.place(dsn)),
+            None => ("", file.place(server)),
+        };
+        let mut dsn = Dsn::parse(text, world.variable).map_err(|error| place.fault(error))?;
+        if let Some(entry) = &server.value.password_file {
+            if dsn.has_password() {
+                return Err(file.place(entry).fault(Fault::TwoPasswords));
+            }
+            let path = file.beside(&entry.value);
+            // Only to learn now that it cannot be read; each connect reads it again.
+            (world.read)(&path).map_err(|source| {
+                file.place(entry).fault(DsnError::PasswordFile { path: path.clone(), source })
+            })?;
+            dsn = dsn.with_password_file(path);
+        }
+        let (name, place) = match &server.value.name {
+            Some(name) => (name.value.trim().to_owned(), file.place(name)),
+            None => (dsn.server_label().to_owned(), whole),
+        };
+        if name.is_empty() {
+            return Err(place.fault(Fault::EmptyName));
+        }
+        if !names.insert(name.clone()) {
+            return Err(place.fault(Fault::DuplicateServer { name }));
+        }
+        servers.push(Server { name, dsn });
+    }
+    Ok(servers)
+}
+
+fn poll(args: &ServeArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
+    let pick = |flag: (&'static str, Option<Duration>), entry: &Option<Entry<String>>, default| {
+        Ok(match (flag, entry) {
+            ((name, Some(duration)), _) => (duration, Place::Name(name)),
+            ((_, None), Some(entry)) => {
+                let place = file.place(entry);
+                match parse_duration(&entry.value) {
+                    Ok(duration) => (duration, place),
+                    Err(error) => return Err(place.fault(error)),
+                }
+            }
+            ((name, None), None) => (default, Place::Name(name)),
+        })
+    };
+    let (interval, place) =
+        pick(("--poll.interval", args.poll.interval), &file.poll.interval, Duration::from_secs(1))?;
+    if interval < SHORTEST_INTERVAL {
+        return Err(place.fault(Fault::TooSmall("10ms")));
+    }
+    let (timeout, place) =
+        pick(("--poll.timeout", args.poll.timeout), &file.poll.timeout, Duration::from_secs(5))?;
+    if timeout.is_zero() {
+        return Err(place.fault(Fault::TooSmall("1ms")));
+    }
+    let max_share = match &file.poll.max_share {
+        Some(entry) if entry.value > 0.0 && entry.value <= 1.0 => entry.value,
+        Some(entry) => return Err(file.place(entry).fault(Fault::NotAShare)),
+        None => 0.02,
+    };
+    Ok(Poll { interval, timeout, max_share })
+}
+
+fn applications(file: &ConfigFile) -> Result<Applications, ConfigError> {
+    let rules = file.applications.iter().map(|rule| {
+        Application::new(&rule.pattern.value, &rule.name.value).map_err(|error| {
+            let entry = match error {
+                ApplicationError::Pattern(..) => &rule.pattern,
+                ApplicationError::NoGroup(_) | ApplicationError::NoName => &rule.name,
+            };
+            file.place(entry).fault(error)
+        })
+    });
+    rules.collect::<Result<_, _>>().map(Applications::new)
+}
+
+fn limits(file: &ConfigFile) -> Result<Limits, ConfigError> {
+    let at_least_one = |entry: &Option<Entry<usize>>, default| match entry {
+        Some(entry) if entry.value == 0 => Err(file.place(entry).fault(Fault::TooSmall("1"))),
+        Some(entry) => Ok(entry.value),
+        None => Ok(default),
+    };
+    Ok(Limits {
+        keys: at_least_one(&file.limits.keys, 100)?,
+        applications: at_least_one(&file.limits.applications, 100)?,
+        databases: at_least_one(&file.limits.databases, 500)?,
+        registered_keys: at_least_one(&file.limits.registered_keys, 10_000)?,
+    })
+}
+
+fn web(args: &ServeArgs) -> Result<Web, ConfigError> {
+    let path = args.web.telemetry_path.clone();
+    let is_plain = path.starts_with('/')
+        && path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#%\"<>\\".contains(&byte));
+    let is_taken =
+        path == "/" || path == "/probe" || path.starts_with("/-/") || path.starts_with("/api/");
+    if !is_plain || is_taken {
+        return Err(Place::Name("--web.telemetry-path").fault(Fault::TelemetryPath { path }));
+    }
+    Ok(Web {
+        listen_addresses: args.web.listen_addresses.clone(),
+        telemetry_path: path,
+        show_details: args.web.show_details,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::error::Error as _;
+    use std::ffi::OsString;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cli::{self, Command};
+
+    /// A world in which `USER` is `me` and `/etc/locks.yaml` is given by `--config.file`.
+    #[derive(Default)]
+    struct Case {
+        flags: Vec<String>,
+        variables: BTreeMap<String, String>,
+        files: BTreeMap<PathBuf, String>,
+    }
+
+    fn case(flags: &str) -> Case {
+        let flags = flags.split_whitespace().map(str::to_owned).collect();
+        Case { flags, ..Case::default() }.variable("USER", "me").variable("PGHOST", "env-host")
+    }
+
+    fn yaml(text: &str) -> Case {
+        case("--config.file /etc/locks.yaml").file("/etc/locks.yaml", text)
+    }
+
+    impl Case {
+        fn variable(mut self, name: &str, value: &str) -> Self {
+            self.variables.insert(name.to_owned(), value.to_owned());
+            self
+        }
+
+        fn file(mut self, path: &str, text: &str) -> Self {
+            self.files.insert(path.into(), text.to_owned());
+            self
+        }
+
+        fn flag(mut self, flag: &str) -> Self {
+            self.flags.push(flag.to_owned());
+            self
+        }
+
+        fn config(&self) -> Result<Config, ConfigError> {
+            let arguments = ["locks", "serve"].map(OsString::from).into_iter();
+            let Command::Serve(args) =
+                cli::parse(arguments.chain(self.flags.iter().map(OsString::from))).unwrap().command;
+            let variable = |name: &str| self.variables.get(name).cloned();
+            let read = |path: &Path| {
+                self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+            };
+            Config::new(&args, World { variable: &variable, read: &read })
+        }
+
+        fn error(&self) -> String {
+            self.config().unwrap_err().to_string()
+        }
+    }
+
+    fn names(config: &Config) -> Vec<&str> {
+        config.servers.iter().map(|server| server.name.as_str()).collect()
+    }
+
+    #[test]
+    fn with_nothing_given_the_server_of_the_environment_is_watched() {
+        for config in [
+            case("").config().unwrap(),
+            yaml("").config().unwrap(),
+            yaml("# nothing\npoll:\n").config().unwrap(),
+        ] {
+            assert_eq!(names(&config), ["env-host:5432"]);
+            let second = Duration::from_secs(1);
+            let poll = Poll { interval: second, timeout: 5 * second, max_share: 0.02 };
+            assert_eq!(config.poll, poll);
+            let limits =
+                Limits { keys: 100, applications: 100, databases: 500, registered_keys: 10_000 };
+            assert_eq!(config.limits, limits);
+            assert!(config.registry_files.is_empty());
+            assert_eq!(config.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
+            assert_eq!(config.warnings, []);
+        }
+    }
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = r#"
+poll: { interval: 250ms, timeout: 2s, max_share: 0.5 }
+registry: [registry.yaml, /srv/other.yaml]
+servers:
+  - name: orders-primary
+    dsn: postgresql://locks_exporter@db-1/postgres
+    password_file: secrets/db-1
+  - dsn: host=db-2 user=u
+  - name: local
+applications:
+  - { match: "^(svc-[a-z]+)-.*$", name: "$1" }
+limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
+"#;
+        let config = yaml(text).file("/etc/secrets/db-1", "p\n").config().unwrap();
+        assert_eq!(names(&config), ["orders-primary", "db-2:5432", "local"]);
+        assert_eq!(config.servers[2].dsn.server_label(), "env-host:5432");
+        let files = ["/etc/registry.yaml", "/srv/other.yaml"];
+        assert_eq!(config.registry_files, files.map(PathBuf::from));
+        assert_eq!(config.applications.rename("svc-a-17"), "svc-a");
+        assert_eq!(config.poll.interval, Duration::from_millis(250));
+        assert_eq!(config.poll.timeout, Duration::from_secs(2));
+        assert_eq!(config.poll.max_share, 0.5);
+        let limits = Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4 };
+        assert_eq!(config.limits, limits);
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_over_variables() {
+        let text = "poll: { interval: 2s }\nregistry: [a.yaml]\n";
+        let config = yaml(text)
+            .flag("--poll.interval=3s")
+            .flag("--registry.file=b.yaml")
+            .flag("--dsn=host=flag-host")
+            .variable("DATA_SOURCE_NAME", "host=variable-host")
+            .config()
+            .unwrap();
+        assert_eq!(config.poll.interval, Duration::from_secs(3));
+        assert_eq!(config.registry_files, [PathBuf::from("b.yaml")]);
+        assert_eq!(names(&config), ["flag-host:5432"]);
+        let config = case("").variable("DATA_SOURCE_NAME", "host=variable-host").config().unwrap();
+        assert_eq!(names(&config), ["variable-host:5432"]);
+    }
+
+    #[test]
+    fn a_connection_string_may_live_in_a_file() {
+        for case in [case("--dsn-file /run/dsn"), case("").variable("LOCKS_DSN_FILE", "/run/dsn")] {
+            let case = case.file("/run/dsn", "postgresql://u:p@file-host\n");
+            let config = case.config().unwrap();
+            assert_eq!(names(&config), ["file-host:5432"]);
+            assert_eq!(config.warnings, []);
+        }
+        let error = case("--dsn-file /run/dsn").config().unwrap_err();
+        assert_eq!(error.to_string(), "/run/dsn: cannot read the file");
+        assert!(error.source().is_some(), "what the system says is in the chain");
+    }
+
+    #[test]
+    fn a_password_among_the_arguments_is_accepted_with_a_warning() {
+        let config = case("--dsn postgresql://u:p@h").config().unwrap();
+        assert_eq!(config.warnings, [Warning::PasswordInArguments]);
+        assert!(config.warnings[0].to_string().contains("--dsn-file"));
+        for case in [
+            case("--dsn postgresql://u@h").variable("PGPASSWORD", "p"),
+            case("").variable("DATA_SOURCE_NAME", "postgresql://u:p@h"),
+        ] {
+            assert_eq!(case.config().unwrap().warnings, []);
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_has_its_place_and_its_mend() {
+        let expected = [
+            (
+                "pol: {}",
+                "1:1: unknown key `pol`; known are poll, registry, servers, applications, limits",
+            ),
+            (
+                "poll:\n  interval: 1s\n  intervall: 1s\n",
+                "3:3: unknown key `intervall`; known are interval, timeout, max_share",
+            ),
+            (
+                "servers:\n- dsn: host=h\n  user: u\n",
+                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file",
+            ),
+            ("poll: { interval: 1s, interval: 2s }", "1:23: the same key stands twice"),
+            ("poll: 1s", "1:7: expected a mapping, as in `{ key: value }`"),
+            ("poll: { interval: 5 }", "1:19: \"5\" has no unit: write 5s for seconds"),
+            ("poll: { interval: 0 }", "1:19: must be at least 10ms"),
+            ("poll: { interval: 9ms }", "1:19: must be at least 10ms"),
+            ("poll: { interval: soon }", "1:19: \"soon\" is not a duration"),
+            ("poll: { timeout: 0s }", "1:18: must be at least 1ms"),
+            ("poll: { max_share: 0 }", "1:20: must be above 0 and at most 1"),
+            ("poll: { max_share: 1.5 }", "1:20: must be above 0 and at most 1"),
+            ("poll: { max_share: .nan }", "1:20: must be above 0 and at most 1"),
+            ("poll: { max_share: much }", "1:20: expected a number, as in 0.02"),
+            ("limits: { keys: 0 }", "1:17: must be at least 1"),
+            ("limits: { keys: -1 }", "1:17: expected a whole number, 0 or more"),
+            ("limits: { keys: 1.5 }", "1:17: expected a whole number, 0 or more"),
+            ("registry: a.yaml", "1:11: expected a list, as in `[a, b]`"),
+            ("servers:\n  name: a\n", "2:3: expected a list, as in `[a, b]`"),
+            ("servers: [{ name: a }, { name: a }]", "1:32: a second server is called \"a\""),
+            (
+                "servers: [{ dsn: host=h }, { dsn: host=h }]",
+                "1:28: a second server is called \"h:5432\"",
+            ),
+            ("servers: [{ name: ' ' }]", "1:19: a server cannot have an empty name"),
+            ("servers: [{ dsn: 'host=h port=x' }]", "1:18: port must be a number from 1 to 65535"),
+            (
+                "servers: [{ dsn: 'password=p', password_file: f }]",
+                "1:47: the `dsn` of this server holds a password too",
+            ),
+            ("servers: [{ password_file: f }]", "1:28: cannot read the password from /etc/f"),
+            (
+                "applications: [{ match: '(' , name: x }]",
+                "1:25: \"(\" is not a regular expression: unclosed group",
+            ),
+            ("applications: [{ match: 'a', name: $1 }]", "1:36: the pattern has no group 1"),
+            ("applications: [{ match: 'a' }]", "1:18: the key `name` is missing"),
+            ("poll: 'x", "not YAML: "),
+            ("a: 1\n---\nb: 2", "unknown key `a`"),
+        ];
+        for (text, message) in expected {
+            let error = yaml(text).error();
+            assert!(
+                error.starts_with("/etc/locks.yaml:") && error.contains(message),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let servers = "servers: [{ name: a }]";
+        let expected = [
+            (
+                yaml(servers).flag("--dsn=host=h"),
+                "--dsn: /etc/locks.yaml lists `servers` too; drop one of the two",
+            ),
+            (
+                yaml(servers).variable("DATA_SOURCE_NAME", "host=h"),
+                "DATA_SOURCE_NAME: /etc/locks.yaml lists `servers` too; drop one of the two",
+            ),
+            (
+                case("").variable("DATA_SOURCE_NAME", "x").variable("LOCKS_DSN_FILE", "y"),
+                "DATA_SOURCE_NAME: LOCKS_DSN_FILE is set too; drop one of the two",
+            ),
+        ];
+        for (case, message) in expected {
+            assert_eq!(case.error(), message);
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_a_flag_names_the_flag() {
+        let expected = [
+            ("--poll.interval 0", "--poll.interval: must be at least 10ms"),
+            ("--poll.timeout 0s", "--poll.timeout: must be at least 1ms"),
+            ("--web.telemetry-path metrics", "--web.telemetry-path: \"metrics\" is served"),
+            ("--web.telemetry-path /", "--web.telemetry-path: \"/\" is served"),
+            ("--web.telemetry-path /-/healthy", "--web.telemetry-path: \"/-/healthy\" is served"),
+            ("--web.telemetry-path /m?x", "--web.telemetry-path: \"/m?x\" is served"),
+            ("--dsn host=h,i,j@k", "--dsn: host must be a name"),
+            ("--config.file /none", "/none: cannot read the file"),
+        ];
+        for (flags, message) in expected {
+            let error = case(flags).error();
+            assert!(error.starts_with(message), "{flags}: {error}");
+        }
+        let error = case("").variable("PGPORT", "x").error();
+        assert_eq!(error, "environment: PGPORT must be a number from 1 to 65535");
+    }
+
+    const WITH_SECRETS: &str = "\
+poll: { interval: 1s }
+servers:
+  - name: a
+    dsn: postgresql://u:S3cr3t-canary@h:5432/d
+  - { name: b, dsn: host=b user=u password=S3cr3t-canary }
+  - name: c
+    dsn: \"host=c user=u password='S3cr3t-canary x'\"
+";
+
+    #[test]
+    fn a_secret_of_the_file_is_not_in_the_debug_form() {
+        let config = yaml(WITH_SECRETS).config().unwrap();
+        assert_eq!(names(&config), ["a", "b", "c"]);
+        assert!(!format!("{config:?}").contains("S3cr3t"));
+    }
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_shown() {
+        for text in [
+            "servers: postgresql://u:S3cr3t-canary@h",
+            "servers: [postgresql://u:S3cr3t-canary@h]",
+            "servers: { dsn: postgresql://u:S3cr3t-canary@h }",
+            "servers: [{ dsn: [S3cr3t-canary] }]",
+            "servers: [{ dsn: host=h password=x, S3cr3t-canary }]",
+            "servers: [{ dsn: host=h password=x, canary }]",
+            "servers: [{ name: *S3cr3t-canary }]",
+            "servers: [{ dsn: !S3cr3t-canary x }]",
+            "servers: [{ S3cr3t-canary: 1, S3cr3t-canary: 2 }]",
+            "postgresql://u:S3cr3t-canary@h",
+            "dsn=S3cr3t-canary: x",
+            "limits: { keys: S3cr3t-canary }",
+            "poll: { max_share: S3cr3t-canary }",
+            "poll: S3cr3t-canary",
+        ] {
+            let error = yaml(text).config().unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("canary"), "{text}: {error} {error:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_broken_anywhere_never_shows_its_secret(
+            place: proptest::sample::Index,
+            piece in r#"[-@:/?#%=&' "\\\[\]{},*!|>\t\n]{0,3}"#,
+            cut in 0_usize..3,
+        ) {
+            let start = place.index(WITH_SECRETS.len() - cut);
+            let mut text = WITH_SECRETS.to_owned();
+            text.replace_range(start..start + cut, &piece);
+            if let Err(error) = yaml(&text).config() {
+                let shown = format!("{error} {error:?}");
+                prop_assert!(!shown.contains("canary"), "{}\n{}", shown, text);
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text: String) {
+            let _ = yaml(&text).config();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The only place that knows the PostgreSQL client.
+//!
+//! It turns connection strings into connections and rows into samples. What a sample means is
+//! nobody's business here.
+
+pub mod dsn;
