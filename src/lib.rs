@@ -3,4 +3,5 @@
 pub mod duration;
 pub mod key;
 pub mod mode;
+pub mod registry;
 pub mod timestamp;

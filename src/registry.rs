@@ -1,0 +1,3 @@
+//! Names for keys.
+
+pub mod hash;
