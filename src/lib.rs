@@ -9,5 +9,6 @@ pub mod logging;
 pub mod metrics;
 pub mod mode;
 pub mod postgres;
+pub mod registry;
 pub mod server;
 pub mod timestamp;

@@ -1,0 +1,102 @@
+//! A mapping as named fields: each known, each given once.
+
+use super::document::{Node, Value};
+use super::fault::Faults;
+use super::template::unquoted_placeholder;
+
+/// The fields of one mapping, in the order of the file.
+pub(super) struct Fields<'a> {
+    node: &'a Node,
+    fields: Vec<(&'a str, &'a Node)>,
+    /// Something was left out, so what is missing may only be misspelt.
+    incomplete: bool,
+}
+
+impl<'a> Fields<'a> {
+    /// Notes unknown and repeated fields and leaves them out; `None` when `node` is no mapping.
+    /// `what` names the mapping in messages: "an entry".
+    pub(super) fn read(
+        node: &'a Node,
+        what: &str,
+        known: &[&str],
+        faults: &mut Faults<'_>,
+    ) -> Option<Self> {
+        let Value::Mapping(pairs) = &node.value else {
+            faults.add(
+                node.at,
+                format!(
+                    "{what} is a mapping with the fields {}, found {}",
+                    known.join(", "),
+                    node.kind()
+                ),
+            );
+            return None;
+        };
+        let mut fields: Vec<(&str, &Node)> = Vec::with_capacity(pairs.len().min(known.len()));
+        let mut incomplete = false;
+        for (key, value) in pairs {
+            let Value::Scalar { text: name, .. } = &key.value else {
+                faults.add(key.at, format!("the name of a field is a word, found {}", key.kind()));
+                incomplete = true;
+                continue;
+            };
+            if !known.contains(&name.as_str()) {
+                faults.add(
+                    key.at,
+                    unquoted_placeholder(node).unwrap_or_else(|| {
+                        let known = known.join(", ");
+                        format!("unknown field {name:?} in {what}: the known ones are {known}")
+                    }),
+                );
+                incomplete = true;
+            } else if let Some((_, first)) = fields.iter().find(|(given, _)| given == name) {
+                let line = first.at.line;
+                faults
+                    .add(key.at, format!("{name} is given twice, first on line {line}: keep one"));
+            } else {
+                fields.push((name, value));
+            }
+        }
+        Some(Self { node, fields, incomplete })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'a Node> {
+        self.fields.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
+    }
+
+    /// The one field that decides what the mapping is.
+    pub(super) fn only_one_of(
+        &self,
+        names: &[&str],
+        faults: &mut Faults<'_>,
+    ) -> Option<(&'a str, &'a Node)> {
+        let mut given = self.fields.iter().filter(|(name, _)| names.contains(name));
+        let (first, second) = (given.next(), given.next());
+        match (first, second) {
+            (Some(only), None) => Some(*only),
+            (Some((first, _)), Some((second, value))) => {
+                faults.add(value.at, format!("{first} and {second} exclude each other: keep one"));
+                None
+            }
+            (None, _) if self.incomplete => None,
+            (None, _) => {
+                faults.add(self.node.at, format!("one of {} is needed here", names.join(", ")));
+                None
+            }
+        }
+    }
+
+    /// Whether a field was left out for a fault of its own.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Notes fields that are known but have no meaning beside `decider`.
+    pub(super) fn refuse_beside(&self, decider: &str, names: &[&str], faults: &mut Faults<'_>) {
+        for name in names {
+            if let Some(value) = self.get(name) {
+                faults.add(value.at, format!("{name} has no meaning beside {decider}: remove it"));
+            }
+        }
+    }
+}
