@@ -1,14 +1,89 @@
-//! `locks` makes PostgreSQL advisory locks visible.
+//! `locks` makes PostgreSQL advisory locks visible: who holds which key, by name, since when, and
+//! who waits. This page is the architecture document.
+//!
+//! # One line
+//!
+//! `fetch (I/O) → Sample → track, name, draw (pure) → View → { metrics | JSON | page } (pure) → serve (I/O)`
+//!
+//! I/O at both ends and nowhere between. [`sample::Sample`] is what one poll saw, [`view::View`]
+//! what is published; they are the walls. Everything between them is ordinary functions on data,
+//! so it is tested with samples written by hand and a clock of the test's own. Every way of looking
+//! reads the same `View`, so no two of them can disagree.
+//!
+//! # The map, in the order data flows
+//!
+//! | module | what it owns | I/O |
+//! | --- | --- | --- |
+//! | `main` | parse, log, run, print the error chain, exit; nothing else exits | edge |
+//! | [`cli`], [`config`], [`logging`] | flags as typed; a `Config` that only validation can make; log lines | reads files |
+//! | [`postgres`] | connection strings, the poll's SQL, rows → `Sample` | yes |
+//! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
+//! | [`registry`] | names for keys: the YAML language, the server's hash functions, who names a key | reads files |
+//! | [`tracker`] | samples → holds and waits: seen first, still here, gone; scope and age as far as evidence goes | |
+//! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
+//! | [`view`] | the published picture, and its JSON | |
+//! | [`fold`] | one server's memory: the four above in their order | |
+//! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
+//! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
+//! | [`server`] | HTTP: routes, negotiation, limits | yes |
+//! | [`serve`] | the command that puts these together | edge |
+//!
+//! # Invariants
+//!
+//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`], `prometheus`
+//!   only in [`metrics`].
+//! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
+//! - The exporter writes nothing to the database and takes no advisory lock.
+//! - The poll reads no catalog and no view over one: one call of `pg_lock_status()` first, then
+//!   `pg_stat_get_activity(NULL)`; they answer from warm caches while the views hang on somebody's
+//!   lock. Names of databases and roles are read separately and may be missing. One write and one
+//!   round trip a poll.
+//! - One lasting connection for each server.
+//! - No row is lost: no pid, database 0, an unknown class, an unknown mode, a pid without activity.
+//!   Rows read = rows accounted for.
+//! - Readers never wait for the poller; they take the last `View`. A failed poll shows `up 0` and
+//!   no gauge about locks, never a frozen one. If a poller ends, the process ends.
+//! - A hold belongs to a server, database, key, mode, pid and `backend_start`, a prepared one to its
+//!   gid; never to an application name.
+//! - A name or HELP text claims no more than a sample saw. Unknown is unknown, never 0 and never
+//!   "idle".
+//! - Label values come from the registry and from bounded sets, never from query text or pids. They
+//!   are bounded over the life of the process, not per scrape.
+//! - A secret appears in no log line, metric, page, error or panic.
+//!
+//! # Words
+//!
+//! One word for one idea, in code, labels, metrics and prose: *key*, *lock* (a named key), *mode*,
+//! *scope*, *hold*, *wait*, *holder*, *waiter*, *sample*, *view*, *poll*. Verbs by kind: `fetch_`,
+//! `connect`, `serve` do I/O; `decode_` makes values of columns, `parse_` of text; `observe` changes
+//! state; `render_` makes text.
 
-pub mod backoff;
 pub mod cli;
 pub mod config;
+pub mod logging;
+
+pub mod postgres;
+
 pub mod duration;
 pub mod key;
-pub mod logging;
-pub mod metrics;
 pub mod mode;
-pub mod postgres;
-pub mod registry;
-pub mod server;
+pub mod sample;
 pub mod timestamp;
+
+pub mod registry;
+pub mod tracker;
+
+pub mod series;
+pub mod slot;
+
+pub mod view;
+
+pub mod fold;
+
+pub mod backoff;
+pub mod poller;
+
+pub mod metrics;
+pub mod server;
+
+pub mod serve;

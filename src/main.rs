@@ -1,2 +1,109 @@
-//! The `locks` binary.
-fn main() {}
+//! The `locks` binary: parse, start logging, run, print the error chain, exit.
+//!
+//! The only file that exits. 2 is the user's mistake, said before a port is bound or a server is
+//! asked; 1 is a failure at run time.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use pg_locks_exporter::cli::{self, Command, ListenAddress, ServeArgs};
+use pg_locks_exporter::config::Config;
+use pg_locks_exporter::registry::Registry;
+use pg_locks_exporter::{logging, serve, server};
+use tokio::signal::unix::{SignalKind, signal};
+
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let outcome = match cli.command {
+        Command::Serve(args) => run_serve(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { code, error }) => {
+            #[expect(clippy::print_stderr, reason = "the log may not be there yet")]
+            {
+                eprintln!("locks: {error:#}");
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+fn usage(error: impl Into<anyhow::Error>) -> Failure {
+    Failure { code: USAGE, error: error.into() }
+}
+
+fn failure(error: impl Into<anyhow::Error>) -> Failure {
+    Failure { code: FAILURE, error: error.into() }
+}
+
+fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
+    logging::init(args.log.level, args.log.format).map_err(failure)?;
+    let config = Config::load(args).map_err(usage)?;
+    let registry = Registry::load(&config.registry_files).map_err(usage)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    for conflict in registry.conflicts() {
+        let candidates: Vec<String> = conflict
+            .candidates
+            .iter()
+            .map(|candidate| format!("{} ({candidate})", candidate.name))
+            .collect();
+        tracing::warn!(
+            key = %conflict.key,
+            candidates = candidates.join(", "),
+            "several entries of the registry name one key; its label shows all of them"
+        );
+    }
+    let addresses = resolve_addresses(&config.web.listen_addresses).map_err(usage)?;
+    // One thread: polls wait for servers, scrapes render a bounded picture, and the messages of a
+    // poll leave in one write because nobody runs between them.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    runtime.block_on(async {
+        let listeners = server::bind(&addresses).map_err(usage)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failure)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
+        let shutdown = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping");
+        };
+        serve::serve(config, Arc::new(registry), listeners, shutdown).await;
+        Ok(())
+    })
+}
+
+/// A host name may stand for several addresses; all of them are listened on.
+fn resolve_addresses(listen: &[ListenAddress]) -> anyhow::Result<Vec<SocketAddr>> {
+    use anyhow::Context as _;
+    let mut addresses = Vec::new();
+    for address in listen {
+        match &address.host {
+            // Dual-stack, as the Go exporters listen.
+            None => addresses.push(SocketAddr::from(([0_u16; 8], address.port))),
+            Some(host) => {
+                let resolved = (host.as_str(), address.port)
+                    .to_socket_addrs()
+                    .with_context(|| format!("--web.listen-address: cannot resolve {host}"))?;
+                addresses.extend(resolved);
+            }
+        }
+    }
+    Ok(addresses)
+}

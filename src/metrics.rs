@@ -1,3 +1,611 @@
-//! Every metric name, label and HELP text, once: the published picture as families.
+//! Every metric: its name, type and HELP once, and how a [`View`] becomes samples.
+//!
+//! Families are built anew for each scrape from the published picture, never by mutating a set of
+//! gauges: a lock that was released is simply not there. The only file that knows the `prometheus`
+//! crate, with [`exposition`], which writes families as text. HELP says what polling misses.
 
 pub mod exposition;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::{self, MetricFamily, MetricType};
+
+use crate::registry::{Limit, Registry, UNREGISTERED};
+use crate::sample::FailureReason;
+use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER};
+use crate::timestamp::Timestamp;
+use crate::tracker::HolderId;
+use crate::view::{Lock, Picture, View};
+
+/// A family: what it is called, what it is, and what it does not see.
+struct Family {
+    name: &'static str,
+    kind: MetricType,
+    help: &'static str,
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: MetricType::GAUGE, help }
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: MetricType::COUNTER, help }
+}
+
+const fn histogram(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: MetricType::HISTOGRAM, help }
+}
+
+const LOCK_HOLDERS: Family = gauge(
+    "pg_advisory_lock_holders",
+    "Sessions and prepared transactions that held the key at the last poll (pg_locks, granted). \
+     What is held between two polls only is not seen.",
+);
+const LOCK_WAITERS: Family = gauge(
+    "pg_advisory_lock_waiters",
+    "Sessions that waited for the key at the last poll (pg_locks, not granted). Tries never wait, \
+     and waits between two polls are not seen.",
+);
+const HELD_SINCE: Family = gauge(
+    "pg_advisory_lock_held_since_timestamp_seconds",
+    "Since when the oldest present hold was seen at every poll, or is proved to have been held. It \
+     may have begun earlier. A session lock released and taken again between two polls looks the \
+     same.",
+);
+const WAITING_SINCE: Family = gauge(
+    "pg_advisory_lock_waiting_since_timestamp_seconds",
+    "When the longest present wait began (pg_locks.waitstart, PostgreSQL 14 and later). Absent \
+     while nobody waits.",
+);
+const LAST_HELD: Family = gauge(
+    "pg_advisory_lock_last_held_timestamp_seconds",
+    "When a registered key was last seen held by this process. Holds between two polls only are \
+     not seen.",
+);
+const SNAPSHOT_AGE: Family = gauge(
+    "pg_advisory_lock_waiter_snapshot_age",
+    "Age of the oldest snapshot of a present waiter, in transactions (backend_xmin): vacuum \
+     cannot remove what was deleted since.",
+);
+const HOLD_LIMIT: Family = gauge(
+    "pg_advisory_lock_hold_limit_seconds",
+    "How long the key may be held, from the registry or its defaults; +Inf for no limit.",
+);
+const WAIT_LIMIT: Family = gauge(
+    "pg_advisory_lock_wait_limit_seconds",
+    "How long a session may wait for the key, from the registry or its defaults; +Inf for no limit.",
+);
+const LAST_HELD_LIMIT: Family = gauge(
+    "pg_advisory_lock_last_held_limit_seconds",
+    "Within what time the key should be seen held again, from the registry.",
+);
+const ACQUISITIONS: Family = counter(
+    "pg_advisory_lock_acquisitions_observed_total",
+    "Holds that were seen to begin. Holds shorter than the poll interval are mostly missed, and a \
+     session lock released and taken again between two polls is one hold.",
+);
+const WAITS: Family = counter(
+    "pg_advisory_lock_waits_observed_total",
+    "Waits that were seen to begin. Waits shorter than the poll interval are mostly missed.",
+);
+const WAITS_ABANDONED: Family = counter(
+    "pg_advisory_lock_waits_abandoned_total",
+    "Waits seen that ended without the lock for certain: somebody else held the key throughout.",
+);
+const HOLDER_CHANGES: Family = counter(
+    "pg_advisory_lock_holder_changes_total",
+    "Times another session was seen to hold the key exclusively than the one before.",
+);
+const HOLD_SECONDS: Family = counter(
+    "pg_advisory_lock_hold_seconds_total",
+    "Session-seconds held, integrated over polls. Divided by the increase of \
+     pg_advisory_observed_seconds_total it is the mean number of holders, right on average also \
+     for holds shorter than a poll.",
+);
+const WAIT_SECONDS: Family = counter(
+    "pg_advisory_lock_wait_seconds_total",
+    "Session-seconds waited, integrated over polls. Divided by the increase of \
+     pg_advisory_observed_seconds_total it is the mean number of waiters.",
+);
+const HOLD_DURATION: Family = histogram(
+    "pg_advisory_lock_hold_duration_seconds",
+    "How long finished holds lasted, for those seen to begin and seen in two polls or more; the \
+     middle between the least and the most it can have been. Its resolution is the poll interval.",
+);
+const WAIT_DURATION: Family = histogram(
+    "pg_advisory_lock_wait_duration_seconds",
+    "How long finished waits lasted that a poll saw; the middle of the bounds. Outcome: granted, \
+     gone (without the lock, for certain) or unknown.",
+);
+const LOCK_INFO: Family = gauge(
+    "pg_advisory_lock_info",
+    "Always 1. What the registry says of a name; also for keys without one.",
+);
+const SESSIONS: Family = gauge(
+    "pg_advisory_sessions",
+    "Distinct sessions that hold (side holder) or await (side waiter) advisory locks, whatever \
+     their number of keys.",
+);
+const KEYS: Family = gauge(
+    "pg_advisory_keys",
+    "Distinct advisory keys held or awaited at the last poll, before any bound on series.",
+);
+const UNREGISTERED_KEYS: Family = gauge(
+    "pg_advisory_unregistered_keys",
+    "Distinct advisory keys held or awaited at the last poll that no registry entry names.",
+);
+const SESSION_KEYS_MAX: Family = gauge(
+    "pg_advisory_session_keys_max",
+    "Most advisory keys held by one session at the last poll.",
+);
+const LOCK_ROWS: Family = gauge(
+    "pg_advisory_lock_rows",
+    "Advisory rows read from the lock table at the last poll, before any grouping: what SELECT \
+     count(*) FROM pg_locks WHERE locktype = 'advisory' says.",
+);
+const FOLDED_KEYS: Family = gauge(
+    "pg_advisory_folded_keys",
+    "Keys at the last poll that have no series of their own and count under other.",
+);
+const FOLDED_APPLICATIONS: Family = gauge(
+    "pg_advisory_folded_applications",
+    "Application names at the last poll that count under other.",
+);
+const TABLE_ENTRIES: Family = gauge(
+    "pg_advisory_lock_table_entries",
+    "Distinct entries of the server's shared lock table, locks of all types, counted at every \
+     15th poll. Fast-path and predicate locks are not in it.",
+);
+const TABLE_CAPACITY: Family = gauge(
+    "pg_advisory_lock_table_capacity",
+    "Entries the shared lock table promises to hold: max_locks_per_transaction x (max_connections \
+     + max_prepared_transactions). Beyond it the server uses what memory is left.",
+);
+const UP: Family =
+    gauge("pg_advisory_up", "1 when the last poll succeeded, else 0. Always present.");
+const SERVER_INFO: Family = gauge(
+    "pg_advisory_server_info",
+    "Always 1. Version of the server, and whether it is a primary or a standby.",
+);
+const PRIVILEGES: Family = gauge(
+    "pg_advisory_privileges_sufficient",
+    "0 when the state of other sessions is hidden from us: grant pg_read_all_stats.",
+);
+const POOLED_CONNECTION: Family = gauge(
+    "pg_advisory_pooled_connection",
+    "1 when our own connection is proved to go through a pooler, 0 when there is no sign of it. \
+     Absent while it is too early to say.",
+);
+const CLOCK_OFFSET: Family = gauge(
+    "pg_advisory_clock_offset_seconds",
+    "The server's clock minus ours at the last poll. Ages are taken on the server's clock.",
+);
+const POLLS: Family = counter("pg_advisory_polls_total", "Polls tried, connecting included.");
+const POLL_FAILURES: Family =
+    counter("pg_advisory_poll_failures_total", "Polls that failed, by reason.");
+const OBSERVED_SECONDS: Family = counter(
+    "pg_advisory_observed_seconds_total",
+    "Time between successful polls, each capped at two intervals: the time the integrals cover.",
+);
+const POLL_INTERVAL: Family = gauge(
+    "pg_advisory_poll_interval_seconds",
+    "Time between polls; longer than configured when polls take long.",
+);
+const POLL_INTERVAL_CONFIGURED: Family =
+    gauge("pg_advisory_poll_interval_configured_seconds", "Time between polls, as configured.");
+const POLL_DURATION: Family =
+    gauge("pg_advisory_poll_duration_seconds", "How long the last successful poll took.");
+const LAST_POLL: Family = gauge(
+    "pg_advisory_last_poll_timestamp_seconds",
+    "When the last successful poll was. Every gauge about locks is true at this moment.",
+);
+const HASH_MISMATCHES: Family = gauge(
+    "pg_advisory_hash_mismatches",
+    "Hashed keys of the registry for which the server computes another value: those entries name \
+     the wrong key there.",
+);
+const REGISTRY_ENTRIES: Family =
+    gauge("pg_advisory_registry_entries", "Entries of the registry in use.");
+const REGISTRY_CONFLICTS: Family = gauge(
+    "pg_advisory_registry_conflicts",
+    "Keys of the registry to which two names of equal rank lay claim.",
+);
+const REGISTRY_RELOAD_OK: Family = gauge(
+    "pg_advisory_registry_last_reload_successful",
+    "1 when the registry was last read without a fault, else 0: the one before is in use.",
+);
+const REGISTRY_RELOAD_TIME: Family = gauge(
+    "pg_advisory_registry_last_reload_timestamp_seconds",
+    "When the registry in use was read.",
+);
+const BUILD_INFO: Family =
+    gauge("pg_advisory_exporter_build_info", "Always 1. Version of this exporter.");
+
+/// What is the same for all servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Process<'a> {
+    /// The registry in use.
+    pub registry: &'a Registry,
+    /// When it was read.
+    pub registry_read_at: Timestamp,
+}
+
+/// All families of a scrape. `now` is our clock, to tell a picture that is too old.
+pub fn collect_families<'a>(
+    process: Process<'_>,
+    views: impl IntoIterator<Item = &'a View>,
+    now: Timestamp,
+) -> Vec<MetricFamily> {
+    let mut families = Families::default();
+    for view in views {
+        collect_view(&mut families, view, now);
+    }
+    collect_registry(&mut families, process);
+    families.add(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let mut all = families.into_families();
+    all.extend(ProcessCollector::for_self().collect());
+    all
+}
+
+fn collect_view(families: &mut Families, view: &View, now: Timestamp) {
+    let server = ("server", &*view.server);
+    let picture = view.fresh_picture(now);
+    families.add(&UP, &[server], if picture.is_some() { 1.0 } else { 0.0 });
+    collect_polls(families, view);
+    collect_counters(families, view);
+    if let Some(picture) = picture {
+        collect_server(families, view, picture);
+        collect_sessions(families, view, picture);
+        collect_locks(families, view, picture);
+    }
+}
+
+fn collect_polls(families: &mut Families, view: &View) {
+    let server = ("server", &*view.server);
+    let polls = &view.polls;
+    families.add(&POLLS, &[server], count(polls.total));
+    for reason in FailureReason::ALL {
+        let failures = polls.failures.get(&reason).copied().unwrap_or_default();
+        families.add(&POLL_FAILURES, &[server, ("reason", reason.as_str())], count(failures));
+    }
+    families.add(&OBSERVED_SECONDS, &[server], polls.observed.as_secs_f64());
+    families.add(&POLL_INTERVAL, &[server], polls.interval.as_secs_f64());
+    families.add(&POLL_INTERVAL_CONFIGURED, &[server], polls.interval_configured.as_secs_f64());
+    if let Some(duration) = polls.duration {
+        families.add(&POLL_DURATION, &[server], duration.as_secs_f64());
+    }
+    if let Some(moment) = polls.last_success {
+        families.add(&LAST_POLL, &[server], moment.unix_seconds());
+    }
+    if let Some(mismatches) = view.hash_mismatches {
+        families.add(&HASH_MISMATCHES, &[server], count(mismatches));
+    }
+}
+
+fn collect_counters(families: &mut Families, view: &View) {
+    let server = ("server", &*view.server);
+    for (series, counters) in &view.counters.keys {
+        let labels = series.labels(server);
+        families.add(&ACQUISITIONS, &labels, count(counters.acquisitions));
+        families.add(&WAITS, &labels, count(counters.waits));
+        families.add(&WAITS_ABANDONED, &labels, count(counters.waits_abandoned));
+        if let Some(changes) = counters.holder_changes {
+            families.add(&HOLDER_CHANGES, &labels, count(changes));
+        }
+    }
+    for ((series, application), seconds) in &view.counters.seconds {
+        let [a, b, c, d] = series.labels(server);
+        let labels = [a, b, c, d, ("application_name", &**application)];
+        families.add(&HOLD_SECONDS, &labels, seconds.hold);
+        families.add(&WAIT_SECONDS, &labels, seconds.wait);
+    }
+    for ((datname, lock), histogram) in &view.counters.hold_durations {
+        families.add_histogram(
+            &HOLD_DURATION,
+            &[server, ("datname", datname), ("lock", lock)],
+            histogram,
+        );
+    }
+    for ((datname, lock, outcome), histogram) in &view.counters.wait_durations {
+        let labels =
+            [server, ("datname", &**datname), ("lock", &**lock), ("outcome", outcome.as_str())];
+        families.add_histogram(&WAIT_DURATION, &labels, histogram);
+    }
+}
+
+fn collect_server(families: &mut Families, view: &View, picture: &Picture) {
+    let server = ("server", &*view.server);
+    let version = view.facts.version.as_deref().unwrap_or("unknown");
+    families.add(&SERVER_INFO, &[server, ("version", version), ("role", picture.role())], 1.0);
+    families.add(&LOCK_ROWS, &[server, ("granted", "true")], count(picture.rows_granted));
+    families.add(&LOCK_ROWS, &[server, ("granted", "false")], count(picture.rows_waiting));
+    families.add(&CLOCK_OFFSET, &[server], picture.clock_offset_seconds());
+    if let Some(sufficient) = picture.privileges_sufficient {
+        families.add(&PRIVILEGES, &[server], f64::from(u8::from(sufficient)));
+    }
+    if let Some(pooled) = picture.pooled_connection {
+        families.add(&POOLED_CONNECTION, &[server], f64::from(u8::from(pooled)));
+    }
+    if let Some(entries) = picture.table_entries {
+        families.add(&TABLE_ENTRIES, &[server], count(entries));
+    }
+    if let Some(capacity) = view.facts.table_capacity {
+        families.add(&TABLE_CAPACITY, &[server], count(capacity));
+    }
+}
+
+fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
+    let server = ("server", &*view.server);
+    let mut sides: HashMap<[&str; 4], HashSet<&HolderId>> = HashMap::new();
+    let mut waiting: HashMap<[&str; 4], HashSet<i32>> = HashMap::new();
+    let mut keys_held: HashMap<&HolderId, usize> = HashMap::new();
+    let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut awaited: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut unregistered: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut folded_keys = 0_usize;
+    let mut folded_applications: HashSet<&str> = HashSet::new();
+    for datname in view.datnames.iter() {
+        for counts in [&mut held, &mut awaited, &mut unregistered] {
+            counts.insert(datname, 0);
+        }
+    }
+    for lock in &picture.locks {
+        let series = &lock.label.series;
+        for holder in &lock.holders {
+            let session = &holder.session;
+            let labels =
+                [&*series.datname, &*session.application_label, holder.state_label(), "holder"];
+            sides.entry(labels).or_default().insert(&holder.id);
+            *keys_held.entry(&holder.id).or_default() += 1;
+            folded_applications.extend(session.folded_application());
+        }
+        for waiter in &lock.waiters {
+            let session = &waiter.session;
+            let labels =
+                [&*series.datname, &*session.application_label, session.state.as_str(), "waiter"];
+            waiting.entry(labels).or_default().insert(waiter.pid.0);
+            folded_applications.extend(session.folded_application());
+        }
+        *held.entry(&series.datname).or_default() += usize::from(!lock.holders.is_empty());
+        *awaited.entry(&series.datname).or_default() += usize::from(!lock.waiters.is_empty());
+        *unregistered.entry(&series.datname).or_default() +=
+            usize::from(&*series.lock == UNREGISTERED);
+        folded_keys += usize::from(&*series.key == OTHER);
+    }
+    let sessions = sides.iter().map(|(labels, sessions)| (labels, sessions.len()));
+    let waiters = waiting.iter().map(|(labels, sessions)| (labels, sessions.len()));
+    for ([datname, application, state, side], sessions) in sessions.chain(waiters) {
+        let labels = [
+            server,
+            ("datname", *datname),
+            ("application_name", *application),
+            ("state", *state),
+            ("side", *side),
+        ];
+        families.add(&SESSIONS, &labels, count(sessions));
+    }
+    for (state, counts) in [("held", &held), ("awaited", &awaited)] {
+        for (datname, keys) in counts {
+            families.add(&KEYS, &[server, ("datname", *datname), ("state", state)], count(*keys));
+        }
+    }
+    for (datname, keys) in &unregistered {
+        families.add(&UNREGISTERED_KEYS, &[server, ("datname", *datname)], count(*keys));
+    }
+    let most = keys_held.values().copied().max().unwrap_or_default();
+    families.add(&SESSION_KEYS_MAX, &[server], count(most));
+    families.add(&FOLDED_KEYS, &[server], count(folded_keys));
+    families.add(&FOLDED_APPLICATIONS, &[server], count(folded_applications.len()));
+}
+
+/// What one series says, over all the keys it stands for.
+#[derive(Default)]
+struct LockGauges<'a> {
+    holders: BTreeMap<[&'a str; 3], HashSet<&'a HolderId>>,
+    waiters: BTreeMap<[&'a str; 2], HashSet<i32>>,
+    held_since: Option<Timestamp>,
+    waiting_since: Option<Timestamp>,
+    snapshot_age: Option<u32>,
+    max_hold: Option<Limit>,
+    max_wait: Option<Limit>,
+}
+
+fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
+    let server = ("server", &*view.server);
+    let mut all: BTreeMap<&LockSeries, LockGauges<'_>> = BTreeMap::new();
+    for (series, registered) in view.registered.iter() {
+        let gauges = all.entry(series).or_default();
+        gauges.limit(registered.resolution.max_hold, registered.resolution.max_wait);
+        let labels = series.labels(server);
+        if let Some(moment) = registered.last_held {
+            families.add(&LAST_HELD, &labels, moment.unix_seconds());
+        }
+        if let Some(limit) = registered.resolution.last_held_within {
+            families.add(&LAST_HELD_LIMIT, &labels, limit.as_secs_f64());
+        }
+    }
+    for lock in &picture.locks {
+        all.entry(&lock.label.series).or_default().observe(lock);
+    }
+    for (series, gauges) in all {
+        gauges.collect(families, server, series, view.registered.contains_key(series));
+    }
+}
+
+impl<'a> LockGauges<'a> {
+    /// The smallest limit of the keys a series stands for.
+    fn limit(&mut self, max_hold: Limit, max_wait: Limit) {
+        self.max_hold = Some(self.max_hold.map_or(max_hold, |limit| limit.min(max_hold)));
+        self.max_wait = Some(self.max_wait.map_or(max_wait, |limit| limit.min(max_wait)));
+    }
+
+    fn observe(&mut self, lock: &'a Lock) {
+        self.limit(lock.label.resolution.max_hold, lock.label.resolution.max_wait);
+        for holder in &lock.holders {
+            let labels =
+                [&*holder.session.application_label, holder.mode.as_str(), holder.state_label()];
+            self.holders.entry(labels).or_default().insert(&holder.id);
+            self.held_since = Some(oldest(self.held_since, holder.since_local));
+        }
+        for waiter in &lock.waiters {
+            let labels = [&*waiter.session.application_label, waiter.mode.as_str()];
+            self.waiters.entry(labels).or_default().insert(waiter.pid.0);
+            if let Some(since) = waiter.since_local {
+                self.waiting_since = Some(oldest(self.waiting_since, since));
+            }
+            self.snapshot_age = self.snapshot_age.max(waiter.snapshot_age);
+        }
+    }
+
+    fn collect(
+        &self,
+        families: &mut Families,
+        server: (&str, &str),
+        series: &LockSeries,
+        shows_zero: bool,
+    ) {
+        let [a, b, c, d] = series.labels(server);
+        for ([application, mode, state], sessions) in &self.holders {
+            let labels = [
+                a,
+                b,
+                c,
+                d,
+                ("application_name", *application),
+                ("mode", *mode),
+                ("state", *state),
+            ];
+            families.add(&LOCK_HOLDERS, &labels, count(sessions.len()));
+        }
+        for ([application, mode], sessions) in &self.waiters {
+            let labels = [a, b, c, d, ("application_name", *application), ("mode", *mode)];
+            families.add(&LOCK_WAITERS, &labels, count(sessions.len()));
+        }
+        if shows_zero && self.holders.is_empty() {
+            let labels = [a, b, c, d, ("application_name", ""), ("mode", ""), ("state", "")];
+            families.add(&LOCK_HOLDERS, &labels, 0.0);
+        }
+        if shows_zero && self.waiters.is_empty() {
+            let labels = [a, b, c, d, ("application_name", ""), ("mode", "")];
+            families.add(&LOCK_WAITERS, &labels, 0.0);
+        }
+        let labels = [a, b, c, d];
+        if let Some(since) = self.held_since {
+            families.add(&HELD_SINCE, &labels, since.unix_seconds());
+        }
+        if let Some(since) = self.waiting_since {
+            families.add(&WAITING_SINCE, &labels, since.unix_seconds());
+        }
+        if let Some(age) = self.snapshot_age {
+            families.add(&SNAPSHOT_AGE, &labels, f64::from(age));
+        }
+        if let Some(limit) = self.max_hold {
+            families.add(&HOLD_LIMIT, &labels, limit.as_secs_f64());
+        }
+        if let Some(limit) = self.max_wait {
+            families.add(&WAIT_LIMIT, &labels, limit.as_secs_f64());
+        }
+    }
+}
+
+fn collect_registry(families: &mut Families, process: Process<'_>) {
+    let registry = process.registry;
+    for entry in registry.locks() {
+        let labels = [
+            ("lock", &*entry.name),
+            ("owner", entry.owner.as_deref().unwrap_or_default()),
+            ("runbook", entry.runbook.as_deref().unwrap_or_default()),
+            ("description", entry.description.as_deref().unwrap_or_default()),
+        ];
+        families.add(&LOCK_INFO, &labels, 1.0);
+    }
+    let nameless = [("lock", UNREGISTERED), ("owner", ""), ("runbook", ""), ("description", "")];
+    families.add(&LOCK_INFO, &nameless, 1.0);
+    families.add(&REGISTRY_ENTRIES, &[], count(registry.entry_count()));
+    families.add(&REGISTRY_CONFLICTS, &[], count(registry.conflicts().len()));
+    families.add(&REGISTRY_RELOAD_OK, &[], 1.0);
+    families.add(&REGISTRY_RELOAD_TIME, &[], process.registry_read_at.unix_seconds());
+}
+
+/// Families under construction.
+#[derive(Default)]
+struct Families(HashMap<&'static str, MetricFamily>);
+
+impl Families {
+    fn add(&mut self, family: &Family, labels: &[(&str, &str)], value: f64) {
+        let mut metric = proto::Metric::default();
+        if family.kind == MetricType::COUNTER {
+            let mut counter = proto::Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        self.push(family, labels, metric);
+    }
+
+    fn add_histogram(
+        &mut self,
+        family: &Family,
+        labels: &[(&str, &str)],
+        observed: &series::Histogram,
+    ) {
+        let mut cumulative = 0;
+        let buckets = DURATION_BUCKETS.iter().zip(observed.buckets).map(|(bound, observations)| {
+            cumulative += observations;
+            let mut bucket = proto::Bucket::default();
+            bucket.set_upper_bound(*bound);
+            bucket.set_cumulative_count(cumulative);
+            bucket
+        });
+        let mut histogram = proto::Histogram::default();
+        histogram.set_bucket(buckets.collect());
+        histogram.set_sample_count(observed.count);
+        histogram.set_sample_sum(observed.sum);
+        let mut metric = proto::Metric::default();
+        metric.set_histogram(histogram);
+        self.push(family, labels, metric);
+    }
+
+    fn push(&mut self, family: &Family, labels: &[(&str, &str)], mut metric: proto::Metric) {
+        let pairs = labels.iter().map(|(name, value)| {
+            let mut pair = proto::LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value((*value).to_owned());
+            pair
+        });
+        metric.set_label(pairs.collect());
+        let entry = self.0.entry(family.name).or_insert_with(|| {
+            let mut empty = MetricFamily::default();
+            empty.set_name(family.name.to_owned());
+            empty.set_help(family.help.to_owned());
+            empty.set_field_type(family.kind);
+            empty
+        });
+        entry.mut_metric().push(metric);
+    }
+
+    fn into_families(self) -> Vec<MetricFamily> {
+        self.0.into_values().collect()
+    }
+}
+
+impl LockSeries {
+    fn labels<'a>(&'a self, server: (&'a str, &'a str)) -> [(&'a str, &'a str); 4] {
+        [server, ("datname", &self.datname), ("lock", &self.lock), ("key", &self.key)]
+    }
+}
+
+fn oldest(known: Option<Timestamp>, other: Timestamp) -> Timestamp {
+    known.map_or(other, |known| known.min(other))
+}
+
+/// A count as a sample's value. Exact up to 2⁵³.
+#[expect(clippy::cast_precision_loss, reason = "every value of the exposition is a double")]
+fn count(number: impl TryInto<u64>) -> f64 {
+    number.try_into().unwrap_or(u64::MAX) as f64
+}

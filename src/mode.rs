@@ -33,6 +33,18 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The server's eight modes, from the weakest to the strongest.
+    pub const KNOWN: [Self; 8] = [
+        Self::AccessShare,
+        Self::RowShare,
+        Self::RowExclusive,
+        Self::ShareUpdateExclusive,
+        Self::Share,
+        Self::ShareRowExclusive,
+        Self::Exclusive,
+        Self::AccessExclusive,
+    ];
+
     /// From the server's word.
     pub fn from_server(word: &str) -> Self {
         match word {
@@ -121,21 +133,10 @@ impl Serialize for Mode {
 mod tests {
     use super::*;
 
-    const ALL: [Mode; 8] = [
-        Mode::AccessShare,
-        Mode::RowShare,
-        Mode::RowExclusive,
-        Mode::ShareUpdateExclusive,
-        Mode::Share,
-        Mode::ShareRowExclusive,
-        Mode::Exclusive,
-        Mode::AccessExclusive,
-    ];
-
     #[test]
     fn conflicts_are_symmetric() {
-        for a in &ALL {
-            for b in &ALL {
+        for a in &Mode::KNOWN {
+            for b in &Mode::KNOWN {
                 assert_eq!(a.conflicts_with(b), b.conflicts_with(a), "{a} {b}");
             }
         }
@@ -143,9 +144,11 @@ mod tests {
 
     #[test]
     fn the_conflict_table_is_the_one_of_the_manual() {
-        let conflicts: Vec<String> = ALL
+        let conflicts: Vec<String> = Mode::KNOWN
             .iter()
-            .map(|a| ALL.iter().map(|b| if a.conflicts_with(b) { 'x' } else { '.' }).collect())
+            .map(|a| {
+                Mode::KNOWN.iter().map(|b| if a.conflicts_with(b) { 'x' } else { '.' }).collect()
+            })
             .collect();
         assert_eq!(
             conflicts,
@@ -160,6 +163,6 @@ mod tests {
     fn a_mode_that_is_not_known_passes_through_and_conflicts_with_nothing() {
         let mode = Mode::from_server("FancyLock");
         assert_eq!(mode.as_str(), "FancyLock");
-        assert!(!ALL.iter().any(|other| mode.conflicts_with(other)));
+        assert!(!Mode::KNOWN.iter().any(|other| mode.conflicts_with(other)));
     }
 }

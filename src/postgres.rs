@@ -3,4 +3,8 @@
 //! It turns connection strings into connections and rows into samples. What a sample means is
 //! nobody's business here.
 
+mod connection;
 pub mod dsn;
+mod row;
+
+pub use connection::{Connection, PollError};

@@ -1,0 +1,365 @@
+//! The loop around one server: tick, fetch, fold, publish, and back off when it is gone.
+//!
+//! An edge: it reads clocks and owns the connection. What a sample means is `fold`'s business.
+//! Every poll, failed ones included, publishes a [`View`] on a watch channel; readers take the last
+//! one and never wait. The weather out there (a server that stops, a login refused, a catalog
+//! locked) never ends the loop; it is `up 0`, a counter by reason, and one line in the log.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::backoff::Backoff;
+use crate::config::{self, Applications, Limits};
+use crate::fold::Fold;
+use crate::postgres::{Connection, PollError};
+use crate::registry::Registry;
+use crate::sample::{FailureReason, Pid, Sample};
+use crate::timestamp::Timestamp;
+use crate::view::{Picture, Polls, View};
+
+/// Names are read again this often, and after a failure to read them not before the second time.
+const NAMES_EVERY: Duration = Duration::from_secs(60);
+const NAMES_RETRY: Duration = Duration::from_secs(5);
+
+/// However long polls take, the next one is not put off for longer.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+
+/// No sign of a pooler means something only after a while.
+const POOLER_GRACE: Duration = Duration::from_secs(60);
+
+/// A backend older than our connection by more than this was not started for us.
+const OLDER_BACKEND: Duration = Duration::from_secs(1);
+
+/// Polls one server for as long as the process lives.
+pub struct Poller {
+    server: config::Server,
+    rhythm: config::Poll,
+    registry: Arc<Registry>,
+    backoff: Backoff,
+    fold: Fold,
+    view: View,
+    published: watch::Sender<Arc<View>>,
+    condition: Condition,
+    names_read: Option<Instant>,
+    names_tried: Option<Instant>,
+}
+
+/// What was last said in the log, so that it is said once.
+#[derive(Debug, Default)]
+struct Condition {
+    down: Option<Outage>,
+    was_up: bool,
+    privileges_hidden: bool,
+    pooled: bool,
+    names_missing: bool,
+}
+
+/// Kinds of outage that deserve a line of their own. A server that stops is lost, then gone, then
+/// starting: one story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outage {
+    Gone,
+    Refused,
+    Full,
+    Slow,
+    Broken,
+}
+
+impl From<FailureReason> for Outage {
+    fn from(reason: FailureReason) -> Self {
+        match reason {
+            FailureReason::Unreachable | FailureReason::ConnectionLost => Self::Gone,
+            FailureReason::Login => Self::Refused,
+            FailureReason::TooManyConnections => Self::Full,
+            FailureReason::Timeout => Self::Slow,
+            FailureReason::OutOfMemory | FailureReason::Error => Self::Broken,
+        }
+    }
+}
+
+/// What a connection showed about who really is behind it.
+#[derive(Debug)]
+struct PoolerWatch {
+    since: Instant,
+    pid: Option<Pid>,
+    proof: Option<&'static str>,
+}
+
+impl Poller {
+    /// A poller and the channel on which it publishes.
+    pub fn new(
+        server: config::Server,
+        rhythm: config::Poll,
+        registry: Arc<Registry>,
+        applications: Arc<Applications>,
+        limits: &Limits,
+        backoff: Backoff,
+    ) -> (Self, watch::Receiver<Arc<View>>) {
+        let name: Arc<str> = server.name.as_str().into();
+        let view = View {
+            server: name.clone(),
+            polls: Polls {
+                interval_configured: rhythm.interval,
+                interval: rhythm.interval,
+                ..Polls::default()
+            },
+            ..View::default()
+        };
+        let (published, receiver) = watch::channel(Arc::new(view.clone()));
+        let fold = Fold::new(name, registry.clone(), applications, limits);
+        let poller = Self {
+            server,
+            rhythm,
+            registry,
+            backoff,
+            fold,
+            view,
+            published,
+            condition: Condition::default(),
+            names_read: None,
+            names_tried: None,
+        };
+        (poller, receiver)
+    }
+
+    /// Never returns.
+    pub async fn run(mut self) -> std::convert::Infallible {
+        let mut attempt = 0;
+        loop {
+            match Connection::connect(&self.server.dsn).await {
+                Ok(connection) => {
+                    let polls_before = self.view.polls.last_success;
+                    let error = self.poll(connection).await;
+                    if self.view.polls.last_success != polls_before {
+                        attempt = 0;
+                    }
+                    self.publish_failure(&error);
+                }
+                Err(error) => self.publish_failure(&error),
+            }
+            sleep(self.backoff.delay(attempt, rand::random())).await;
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Polls until the connection is of no more use; the error that ended it is not published yet.
+    async fn poll(&mut self, mut connection: Connection) -> PollError {
+        let mut pooler = PoolerWatch { since: now(), pid: None, proof: None };
+        let mut has_facts = false;
+        loop {
+            let started = now();
+            match connection.fetch_sample(self.rhythm.timeout).await {
+                Ok(sample) => {
+                    let duration = started.elapsed();
+                    if !has_facts {
+                        has_facts = true;
+                        if let Err(error) = self.fetch_facts(&mut connection).await {
+                            return error;
+                        }
+                    }
+                    if let Err(error) = self.refresh_names(&connection, &sample).await {
+                        return error;
+                    }
+                    pooler.observe(&sample, &connection);
+                    self.publish_success(&sample, duration, &pooler);
+                }
+                Err(error) if connection.is_usable(&error) => self.publish_failure(&error),
+                Err(error) => return error,
+            }
+            sleep_until(started + self.view.polls.interval).await;
+        }
+    }
+
+    /// What is asked once for each connection. What the server does not tell stays unknown; only a
+    /// connection that broke over it is an error.
+    async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
+        let limit = self.rhythm.timeout;
+        if let Err(error) = connection.fetch_facts(limit).await {
+            if !connection.is_usable(&error) {
+                return Err(error);
+            }
+            tracing::warn!(server = %self.server.name, %error, "cannot read the server's settings");
+        }
+        self.view.facts = connection.facts().clone();
+        match connection.fetch_hash_mismatches(self.registry.hash_checks(), limit).await {
+            Ok(mismatches) => {
+                for check in &mismatches {
+                    tracing::error!(
+                        server = %self.server.name,
+                        function = check.function.as_str(),
+                        text = %check.text,
+                        "the server computes another hash: this entry of the registry names the \
+                         wrong key"
+                    );
+                }
+                self.view.hash_mismatches = Some(mismatches.len());
+            }
+            Err(error) if connection.is_usable(&error) => {
+                tracing::warn!(server = %self.server.name, %error, "cannot compare hashes with the server's");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Reads names when some are missing, and now and then. Somebody's lock on a catalog costs
+    /// names, never a poll.
+    async fn refresh_names(
+        &mut self,
+        connection: &Connection,
+        sample: &Sample,
+    ) -> Result<(), PollError> {
+        let is_due = |last: Option<Instant>, every| last.is_none_or(|last| last.elapsed() >= every);
+        let is_wanted = is_due(self.names_read, NAMES_EVERY) || self.fold.lacks_names(sample);
+        if !is_wanted || !is_due(self.names_tried, NAMES_RETRY) && self.names_read.is_some() {
+            return Ok(());
+        }
+        if self.condition.names_missing && !is_due(self.names_tried, NAMES_RETRY) {
+            return Ok(());
+        }
+        self.names_tried = Some(now());
+        match connection.fetch_names().await {
+            Ok(names) => {
+                self.names_read = Some(now());
+                self.condition.names_missing = false;
+                self.fold.observe_names(names);
+                Ok(())
+            }
+            Err(error) if connection.is_usable(&error) => {
+                if !std::mem::replace(&mut self.condition.names_missing, true) {
+                    tracing::warn!(
+                        server = %self.server.name,
+                        %error,
+                        "cannot read the names of databases and roles; going on with what is known"
+                    );
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn publish_success(&mut self, sample: &Sample, duration: Duration, pooler: &PoolerWatch) {
+        let mut picture = self.fold.observe(sample, 2 * self.view.polls.interval);
+        picture.pooled_connection = pooler.verdict();
+        self.log_recovery(&picture, pooler);
+        let polls = &mut self.view.polls;
+        polls.total += 1;
+        polls.observed = self.fold.observed();
+        polls.duration = Some(duration);
+        polls.last_success = Some(sample.at_local);
+        if sample.backends.is_some() {
+            // A poll that waited for somebody's catalog lock cost the server nothing.
+            let share = duration.div_f64(self.rhythm.max_share).min(LONGEST_INTERVAL);
+            polls.interval = self.rhythm.interval.max(share);
+        }
+        self.view.error = None;
+        self.view.picture = Some(Arc::new(picture));
+        self.publish();
+    }
+
+    fn publish_failure(&mut self, error: &PollError) {
+        let reason = error.reason();
+        self.log_outage(error, reason);
+        let polls = &mut self.view.polls;
+        polls.total += 1;
+        *polls.failures.entry(reason).or_default() += 1;
+        self.view.error = Some(error.to_string().into());
+        self.view.picture = None;
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let series = self.fold.series();
+        self.view.counters = Arc::new(series.counters().clone());
+        self.view.registered = Arc::new(series.registered().clone());
+        self.view.datnames = series.datnames().cloned().collect();
+        self.published.send_replace(Arc::new(self.view.clone()));
+    }
+
+    fn log_outage(&mut self, error: &PollError, reason: FailureReason) {
+        let outage = Outage::from(reason);
+        if self.condition.down.replace(outage) != Some(outage) {
+            tracing::warn!(
+                server = %self.server.name,
+                reason = reason.as_str(),
+                %error,
+                "cannot poll the server; trying again"
+            );
+        }
+    }
+
+    fn log_recovery(&mut self, picture: &Picture, pooler: &PoolerWatch) {
+        let server = &self.server.name;
+        let is_back = self.condition.down.take().is_some();
+        if is_back || !self.condition.was_up {
+            self.condition.was_up = true;
+            let version = self.view.facts.version.as_deref().unwrap_or("unknown");
+            tracing::info!(%server, version, role = picture.role(), "polling the server");
+        }
+        let hidden = picture.privileges_sufficient == Some(false);
+        if hidden && !self.condition.privileges_hidden {
+            tracing::warn!(
+                %server,
+                "the state of other sessions is hidden: run GRANT pg_read_all_stats TO the role of \
+                 this exporter"
+            );
+        }
+        if picture.privileges_sufficient.is_some() {
+            self.condition.privileges_hidden = hidden;
+        }
+        if let Some(proof) = pooler.proof
+            && !std::mem::replace(&mut self.condition.pooled, true)
+        {
+            tracing::warn!(
+                %server,
+                proof,
+                "our own connection goes through a pooler: connect to the server directly"
+            );
+        }
+    }
+}
+
+impl PoolerWatch {
+    fn observe(&mut self, sample: &Sample, connection: &Connection) {
+        let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
+        let is_older = own
+            .and_then(|backend| backend.backend_start)
+            .is_some_and(|start| connection.opened_at().since(sample.local(start)) > OLDER_BACKEND);
+        let holds = sample.advisory.iter().any(|group| group.pid == Some(sample.own_pid));
+        if self.proof.is_none() {
+            self.proof = if is_older {
+                Some("our backend is older than our connection")
+            } else if self.pid.is_some_and(|pid| pid != sample.own_pid) {
+                Some("our backend changed under our connection")
+            } else if holds {
+                Some("our own backend holds an advisory lock, and we take none")
+            } else {
+                None
+            };
+        }
+        self.pid = Some(sample.own_pid);
+    }
+
+    fn verdict(&self) -> Option<bool> {
+        match self.proof {
+            Some(_) => Some(true),
+            None if self.since.elapsed() >= POOLER_GRACE => Some(false),
+            None => None,
+        }
+    }
+}
+
+/// Our clock, for those who compare it with the moments of a view.
+#[expect(clippy::disallowed_methods, reason = "an edge: here time enters")]
+pub fn local_now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+#[expect(clippy::disallowed_methods, reason = "an edge: here time enters")]
+fn now() -> Instant {
+    Instant::now()
+}

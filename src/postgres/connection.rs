@@ -1,0 +1,478 @@
+//! The one lasting connection to a server, and what is read through it.
+//!
+//! A poll is one write and one round trip: the transaction's begin, the lock table, activity and
+//! the end are queued before the first answer is awaited. `query_typed` leaves no named statement
+//! on the server, which matters behind a pooler. The exporter writes nothing and takes no
+//! advisory lock. Decoding is in [`row`](super::row); what a sample means is decided elsewhere.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::OptionFuture;
+use futures_util::join;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+use super::dsn::{Dsn, DsnError};
+use super::row;
+use crate::registry::{HashCheck, HashFunction};
+use crate::sample::{DatabaseName, DatabaseOid, Facts, FailureReason, Names, Pid, RoleOid, Sample};
+use crate::timestamp::Timestamp;
+
+/// How much longer than the server's own limit we wait for its word: a limit that fires there
+/// leaves the connection usable, one that fires here costs it.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Names are read with this much patience, so that somebody's lock on a catalog costs a name and
+/// never a poll.
+const NAMES_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The lock table's entries are counted at every so many polls.
+const ENTRIES_EVERY: u64 = 15;
+
+/// A connection that polls.
+pub struct Connection {
+    client: Client,
+    driver: JoinHandle<()>,
+    /// `locks.sql`, or its form for a server without `waitstart`.
+    locks_sql: String,
+    /// `SET LOCAL …` of every poll.
+    settings: Settings,
+    facts: Facts,
+    is_utf8: bool,
+    polls: u64,
+    awaited_relations: Vec<u32>,
+    opened_at: Timestamp,
+}
+
+#[derive(Debug)]
+struct Settings {
+    statement_timeout: bool,
+    work_mem: bool,
+    jit: bool,
+}
+
+/// What stood between us and a sample.
+#[derive(Debug, thiserror::Error)]
+pub enum PollError {
+    /// The connection string cannot be used (a password file that cannot be read).
+    #[error(transparent)]
+    Dsn(#[from] DsnError),
+    /// The server or the driver refused; the driver's message and its causes.
+    #[error("{}", render_chain(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    /// No connection in time.
+    #[error("no connection within {0:?}")]
+    ConnectTimeout(Duration),
+    /// No answer in time, not even the server's own time-out.
+    #[error("no answer within {0:?}")]
+    PollTimeout(Duration),
+    /// The answer was not what the question asks for.
+    #[error(
+        "the server answered the poll with something else: is this the admin console of a pooler?"
+    )]
+    Answer,
+}
+
+impl PollError {
+    /// Its place in the fixed list.
+    pub fn reason(&self) -> FailureReason {
+        match self {
+            Self::Dsn(_) => FailureReason::Login,
+            Self::ConnectTimeout(_) => FailureReason::Unreachable,
+            Self::PollTimeout(_) => FailureReason::Timeout,
+            Self::Answer => FailureReason::Error,
+            Self::Postgres(error) => reason_of(error),
+        }
+    }
+}
+
+fn reason_of(error: &tokio_postgres::Error) -> FailureReason {
+    let Some(state) = error.code() else {
+        return if error.is_closed() {
+            FailureReason::ConnectionLost
+        } else {
+            FailureReason::Unreachable
+        };
+    };
+    // Class 28 is a refused login; 57P01 to 57P03 are a server that goes, went or is not up yet.
+    match state.code() {
+        code if code.starts_with("28") => FailureReason::Login,
+        "3D000" => FailureReason::Login,
+        "53300" => FailureReason::TooManyConnections,
+        code if code.starts_with("53") => FailureReason::OutOfMemory,
+        "57014" => FailureReason::Timeout,
+        "57P01" | "57P02" => FailureReason::ConnectionLost,
+        "57P03" => FailureReason::Unreachable,
+        _ => FailureReason::Error,
+    }
+}
+
+/// The driver's errors do not print their causes; without them all one sees is "db error".
+fn render_chain(error: &tokio_postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Connection {
+    /// Connects, within the time the connection string gives.
+    pub async fn connect(dsn: &Dsn) -> Result<Self, PollError> {
+        let config = dsn.connect_config()?;
+        let patience = dsn.connect_timeout();
+        let (client, driver) = timeout(patience, config.connect(NoTls))
+            .await
+            .map_err(|_| PollError::ConnectTimeout(patience))??;
+        let version = driver.parameter("server_version").unwrap_or_default().to_owned();
+        let is_utf8 = driver.parameter("server_encoding") == Some("UTF8");
+        Ok(Self {
+            client,
+            driver: tokio::spawn(async move {
+                // The error that ends a connection is also given to whoever awaits an answer.
+                let _ = driver.await;
+            }),
+            locks_sql: locks_sql(&version),
+            settings: Settings { statement_timeout: true, work_mem: true, jit: true },
+            facts: Facts::default(),
+            is_utf8,
+            polls: 0,
+            awaited_relations: Vec::new(),
+            opened_at: local_now(),
+        })
+    }
+
+    /// When we connected, on our clock. A backend that is older was not started for us.
+    pub fn opened_at(&self) -> Timestamp {
+        self.opened_at
+    }
+
+    /// What is known so far of the server behind this connection.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// One poll, in one round trip. When somebody waits for a relation nobody waited for before,
+    /// the poll is repeated at once, since its holders were not asked for; what is returned is one
+    /// poll, not a mixture.
+    ///
+    /// After an error, [`Connection::is_usable`] says whether to go on with this connection.
+    pub async fn fetch_sample(&mut self, limit: Duration) -> Result<Sample, PollError> {
+        let sample = self.fetch_once(limit).await?;
+        let mut awaited: Vec<u32> = sample
+            .other_locks
+            .iter()
+            .filter(|row| !row.granted && &*row.tag.locktype == "relation")
+            .filter_map(|row| row.tag.relation)
+            .collect();
+        awaited.sort_unstable();
+        awaited.dedup();
+        let is_new = awaited.iter().any(|relation| !self.awaited_relations.contains(relation));
+        self.awaited_relations = awaited;
+        if is_new { self.fetch_once(limit).await } else { Ok(sample) }
+    }
+
+    async fn fetch_once(&mut self, limit: Duration) -> Result<Sample, PollError> {
+        let count_entries = self.polls.is_multiple_of(ENTRIES_EVERY);
+        self.polls += 1;
+        let read_prepared = self.facts.prepared_transactions_allowed != Some(false);
+        let begin = self.settings.render_begin(limit);
+        let client = &self.client;
+        let relations: [(&(dyn ToSql + Sync), Type); 1] =
+            [(&self.awaited_relations, Type::OID_ARRAY)];
+        let sent_at = local_now();
+        let answers = async {
+            // Each future queues its message when it is first polled, and `join!` polls them in
+            // this order before any answer can come: one write.
+            join!(
+                client.simple_query(&begin),
+                client.query_typed(&self.locks_sql, &relations),
+                client.query_typed(include_str!("activity.sql"), &[]),
+                OptionFuture::from(
+                    read_prepared.then(|| client.query_typed(include_str!("prepared.sql"), &[]))
+                ),
+                OptionFuture::from(
+                    count_entries.then(|| client.query_typed(include_str!("entries.sql"), &[]))
+                ),
+                client.simple_query("COMMIT"),
+            )
+        };
+        let Ok((begun, locks, activity, prepared, entries, ended)) =
+            timeout(limit + GRACE, answers).await
+        else {
+            self.cancel();
+            return Err(PollError::PollTimeout(limit + GRACE));
+        };
+        let begun = decode_begin(&begun?)?;
+        let (advisory, other_locks) = row::decode_locks(&locks?)?;
+        // From here on the lock table is safe. What the server could not tell in time is unknown;
+        // a connection that broke meanwhile is a failed poll.
+        let backends = known(activity)?
+            .map(|rows| rows.iter().map(row::decode_backend).collect::<Result<Vec<_>, _>>())
+            .transpose()?;
+        let prepared = match prepared {
+            Some(answer) => known(answer)?
+                .map(|rows| rows.iter().map(row::decode_prepared).collect::<Result<Vec<_>, _>>())
+                .transpose()?,
+            None => Some(Vec::new()),
+        };
+        let table_entries = match entries {
+            Some(answer) => known(answer)?
+                .and_then(|rows| rows.first().and_then(|row| row.try_get::<_, i64>(0).ok()))
+                .and_then(|count| u64::try_from(count).ok()),
+            None => None,
+        };
+        known(ended)?;
+        Ok(Sample {
+            at: begun.at,
+            at_local: sent_at,
+            own_pid: begun.own_pid,
+            in_recovery: begun.in_recovery,
+            advisory,
+            other_locks,
+            backends,
+            prepared,
+            table_entries,
+        })
+    }
+
+    /// Reads [`Facts`]. Not part of a poll: a failure leaves them unknown.
+    pub async fn fetch_facts(&mut self, limit: Duration) -> Result<(), PollError> {
+        let query = self.client.query_typed(include_str!("facts.sql"), &[]);
+        let rows = timeout(limit, query).await.map_err(|_| PollError::PollTimeout(limit))??;
+        let row = rows.first().ok_or(PollError::Answer)?;
+        self.facts = Facts {
+            version: Some(row.try_get::<_, &str>(0)?.into()),
+            table_capacity: u64::try_from(row.try_get::<_, i64>(1)?).ok(),
+            prepared_transactions_allowed: Some(row.try_get::<_, i64>(2)? > 0),
+            system_identifier: row.try_get::<_, Option<&str>>(3)?.map(Arc::from),
+        };
+        let brought: Vec<&str> = row.try_get(4)?;
+        self.settings = Settings {
+            statement_timeout: !brought.contains(&"statement_timeout"),
+            work_mem: !brought.contains(&"work_mem"),
+            jit: !brought.contains(&"jit"),
+        };
+        Ok(())
+    }
+
+    /// Reads [`Names`], with little patience.
+    pub async fn fetch_names(&self) -> Result<Names, PollError> {
+        let limit = 4 * NAMES_LOCK_TIMEOUT;
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL lock_timeout = {}; \
+             SET LOCAL statement_timeout = {}",
+            NAMES_LOCK_TIMEOUT.as_millis(),
+            limit.as_millis()
+        );
+        let answers = async {
+            join!(
+                self.client.batch_execute(&begin),
+                self.client.query_typed(
+                    "SELECT oid, datname, pg_encoding_to_char(encoding) FROM pg_database",
+                    &[]
+                ),
+                self.client.query_typed("SELECT oid, rolname FROM pg_roles", &[]),
+                self.client.batch_execute("COMMIT"),
+            )
+        };
+        let (begun, databases, roles, ended) = timeout(2 * limit + GRACE, answers)
+            .await
+            .map_err(|_| PollError::PollTimeout(2 * limit + GRACE))?;
+        begun?;
+        let mut names = Names::default();
+        for row in databases? {
+            let name = DatabaseName {
+                name: row.try_get::<_, &str>(1)?.into(),
+                encoding: row.try_get::<_, &str>(2)?.into(),
+            };
+            names.databases.insert(DatabaseOid(row.try_get(0)?), name);
+        }
+        for row in roles? {
+            names.roles.insert(RoleOid(row.try_get(0)?), row.try_get::<_, &str>(1)?.into());
+        }
+        ended?;
+        Ok(names)
+    }
+
+    /// Asks the server for the hashes the registry has computed; returns those that
+    /// differ. Meant for one call after connecting or loading a registry.
+    pub async fn fetch_hash_mismatches(
+        &self,
+        checks: &[HashCheck],
+        limit: Duration,
+    ) -> Result<Vec<HashCheck>, PollError> {
+        let mut mismatches = Vec::new();
+        for function in [HashFunction::Hashtext, HashFunction::Hashtextextended] {
+            // Text is sent in UTF-8 and hashed in the bytes of the connected database.
+            let comparable = |check: &&HashCheck| self.is_utf8 || check.text.is_ascii();
+            let ours: Vec<&HashCheck> = checks
+                .iter()
+                .filter(|check| check.function == function)
+                .filter(comparable)
+                .collect();
+            if ours.is_empty() {
+                continue;
+            }
+            let texts: Vec<&str> = ours.iter().map(|check| &*check.text).collect();
+            let seeds: Vec<i64> = ours.iter().map(|check| check.seed).collect();
+            let sql = match function {
+                HashFunction::Hashtext => {
+                    "SELECT hashtext(t)::int8 FROM unnest($1, $2) WITH ORDINALITY AS v(t, s, n) ORDER BY n"
+                }
+                HashFunction::Hashtextextended => {
+                    "SELECT hashtextextended(t, s) FROM unnest($1, $2) WITH ORDINALITY AS v(t, s, n) ORDER BY n"
+                }
+            };
+            let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&texts, Type::TEXT_ARRAY), (&seeds, Type::INT8_ARRAY)];
+            let query = self.client.query_typed(sql, &parameters);
+            let rows = timeout(limit, query).await.map_err(|_| PollError::PollTimeout(limit))??;
+            for (check, row) in ours.into_iter().zip(rows) {
+                if row.try_get::<_, i64>(0)? != check.value {
+                    mismatches.push(check.clone());
+                }
+            }
+        }
+        Ok(mismatches)
+    }
+
+    /// Whether a connection that gave this error can poll on. One that did not answer in time
+    /// cannot: its answer may still come, and would be taken for the next one's.
+    pub fn is_usable(&self, error: &PollError) -> bool {
+        match error {
+            PollError::Postgres(error) => !self.client.is_closed() && error.as_db_error().is_some(),
+            PollError::Dsn(_)
+            | PollError::ConnectTimeout(_)
+            | PollError::PollTimeout(_)
+            | PollError::Answer => false,
+        }
+    }
+
+    /// Tells the server that nobody waits for the answer any more. Dropping the query alone would
+    /// leave it running, and the next connection would make it two.
+    fn cancel(&self) {
+        let token = self.client.cancel_token();
+        tokio::spawn(async move {
+            let _ = timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await;
+        });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Settings {
+    /// The first message of a poll. The isolation level is spelled out, since a server's default
+    /// of `serializable` would make the poll fail on a standby or wait. Everything is `LOCAL`:
+    /// behind a transaction pooler a session's setting would be a stranger's.
+    fn render_begin(&self, limit: Duration) -> String {
+        let mut sql = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; ".to_owned();
+        if self.statement_timeout {
+            sql.push_str(&format!("SET LOCAL statement_timeout = {}; ", limit.as_millis().max(1)));
+        }
+        if self.work_mem {
+            // With the default 4 MB the lock table goes through a temporary file from about
+            // 20,000 rows on, at every poll.
+            sql.push_str("SET LOCAL work_mem = '64MB'; ");
+        }
+        if self.jit {
+            sql.push_str("SET LOCAL jit = off; ");
+        }
+        sql.push_str(
+            "SELECT (extract(epoch FROM transaction_timestamp()) * 1000000)::int8, \
+             pg_backend_pid(), pg_is_in_recovery()",
+        );
+        sql
+    }
+}
+
+struct Begun {
+    at: Timestamp,
+    own_pid: Pid,
+    in_recovery: bool,
+}
+
+fn decode_begin(messages: &[SimpleQueryMessage]) -> Result<Begun, PollError> {
+    messages
+        .iter()
+        .find_map(|message| {
+            let SimpleQueryMessage::Row(row) = message else { return None };
+            Some(Begun {
+                at: Timestamp::from_unix_micros(row.get(0)?.parse().ok()?),
+                own_pid: Pid(row.get(1)?.parse().ok()?),
+                in_recovery: row.get(2)? == "t",
+            })
+        })
+        .ok_or(PollError::Answer)
+}
+
+/// An answer that may be missing: an error that leaves the connection alive is `None`.
+fn known<T>(answer: Result<T, tokio_postgres::Error>) -> Result<Option<T>, tokio_postgres::Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if is_survivable(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The statement ran into its limit, or stands behind one that did in the same transaction.
+fn is_survivable(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|state| {
+        *state == SqlState::QUERY_CANCELED || *state == SqlState::IN_FAILED_SQL_TRANSACTION
+    })
+}
+
+/// `waitstart` came with 14. On an older server the column is a NULL in the same text, which costs
+/// nothing at run time and cannot drift from the other form.
+fn locks_sql(server_version: &str) -> String {
+    let sql = include_str!("locks.sql");
+    match server_version.split(|c: char| !c.is_ascii_digit()).next().map(str::parse::<u32>) {
+        Some(Ok(major)) if major < 14 => {
+            sql.replace("granted, waitstart,", "granted, NULL::timestamptz,")
+        }
+        Some(Ok(_) | Err(_)) | None => sql.to_owned(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "when a poll was sent is part of what it says")]
+fn local_now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_waitstart_is_asked_for_a_null() {
+        assert!(locks_sql("13.23").contains("granted, NULL::timestamptz,"));
+        for version in ["14.0", "15.20 (Debian 15.20-0+deb12u1)", "18beta1", ""] {
+            assert!(locks_sql(version).contains("granted, waitstart,"), "{version}");
+        }
+    }
+
+    #[test]
+    fn settings_that_the_role_brings_are_left_to_it() {
+        let all = Settings { statement_timeout: true, work_mem: true, jit: true };
+        assert!(
+            all.render_begin(Duration::from_secs(5))
+                .contains("SET LOCAL statement_timeout = 5000;")
+        );
+        let none = Settings { statement_timeout: false, work_mem: false, jit: false };
+        assert!(!none.render_begin(Duration::from_secs(5)).contains("SET"));
+    }
+}

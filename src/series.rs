@@ -1,0 +1,538 @@
+//! Which series exist, and the counters behind them.
+//!
+//! Labels are decided here, once per poll, so that every scrape of one picture shows the same
+//! series, and bounded for the life of the process. Counters belong to the label they are shown
+//! under, not to a key: a key that has no slot of its own adds to `other`, and goes on doing so.
+//!
+//! Pure. Its input is the tracker's picture and what changed; `metrics` turns it into families.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Applications, Limits};
+use crate::registry::{Database, DeclaredScope, Registry, Resolution, UNREGISTERED};
+use crate::sample::{DatabaseName, DatabaseOid, Names, Sample};
+use crate::slot::Slots;
+use crate::timestamp::Timestamp;
+use crate::tracker::{Change, HolderId, KeyId, Tracker, WaitOutcome};
+use crate::view::{Lock, Picture};
+
+/// `key`, `application_name` or `datname` past its bound.
+pub const OTHER: &str = "other";
+
+const NO_APPLICATION: &str = "(none)";
+const UNKNOWN_APPLICATION: &str = "(unknown)";
+const PREPARED_APPLICATION: &str = "(prepared)";
+const SERVER_WIDE: &str = "(server-wide)";
+
+/// A key needs this many polls in a row for a slot of the second half.
+const STEADY_POLLS: u32 = 10;
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Upper bounds of the duration histograms, in seconds; fixed for the life of the binary.
+pub const DURATION_BUCKETS: [f64; 8] = [5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
+
+/// The labels of every series about a key, beside `server`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockSeries {
+    /// `datname`
+    pub datname: Arc<str>,
+    /// `lock`: the registry's name, or `unregistered`
+    pub lock: Arc<str>,
+    /// `key`: the key, a pattern, or `other`
+    pub key: Arc<str>,
+}
+
+/// What a key is called, and under which series it counts.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// The registry's answer.
+    pub resolution: Arc<Resolution>,
+    /// The database's name, whole, whatever the bound of the label says.
+    pub datname: Arc<str>,
+    /// The series.
+    pub series: LockSeries,
+    /// The series is about this key alone.
+    pub is_single: bool,
+    polls: u32,
+}
+
+/// What never goes back while the process lives.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// By key.
+    pub keys: BTreeMap<LockSeries, KeyCounters>,
+    /// By key and application.
+    pub seconds: BTreeMap<(LockSeries, Arc<str>), Seconds>,
+    /// By database and lock.
+    pub hold_durations: BTreeMap<(Arc<str>, Arc<str>), Histogram>,
+    /// By database, lock and outcome.
+    pub wait_durations: BTreeMap<(Arc<str>, Arc<str>, WaitOutcome), Histogram>,
+}
+
+/// What polling saw of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyCounters {
+    /// Holds that began.
+    pub acquisitions: u64,
+    /// Waits that began.
+    pub waits: u64,
+    /// Waits that ended without the lock.
+    pub waits_abandoned: u64,
+    /// Changes of the session that holds it; `None` where the series stands for many keys.
+    pub holder_changes: Option<u64>,
+}
+
+/// Session-seconds, integrated over polls.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seconds {
+    /// Held.
+    pub hold: f64,
+    /// Awaited.
+    pub wait: f64,
+}
+
+/// A classic histogram over [`DURATION_BUCKETS`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// Observations at or below each bound, not summed up.
+    pub buckets: [u64; DURATION_BUCKETS.len()],
+    /// All observations.
+    pub count: u64,
+    /// Their sum, in seconds.
+    pub sum: f64,
+}
+
+/// A series that stays once it began: a lock of the registry.
+#[derive(Clone, Debug)]
+pub struct Registered {
+    /// Limits, and whether other fields are armed.
+    pub resolution: Arc<Resolution>,
+    /// When it was last seen held, on our clock.
+    pub last_held: Option<Timestamp>,
+}
+
+/// The series of one server.
+#[derive(Debug)]
+pub struct SeriesSet {
+    server: Arc<str>,
+    rules: Arc<Applications>,
+    labels: HashMap<KeyId, Arc<Label>>,
+    labels_before: HashMap<KeyId, Arc<Label>>,
+    application_labels: HashMap<Arc<str>, Arc<str>>,
+    slotted: HashMap<KeyId, LockSeries>,
+    databases: Slots<DatabaseOid>,
+    quick_keys: Slots<KeyId>,
+    steady_keys: Slots<KeyId>,
+    registered_keys: Slots<LockSeries>,
+    applications: Slots<Arc<str>>,
+    registered: BTreeMap<LockSeries, Registered>,
+    last_holder: HashMap<LockSeries, (HolderId, Option<Timestamp>)>,
+    datnames: Vec<Arc<str>>,
+    counters: Counters,
+    is_armed: bool,
+}
+
+impl SeriesSet {
+    /// No series yet.
+    pub fn new(server: Arc<str>, rules: Arc<Applications>, limits: &Limits) -> Self {
+        let quick = limits.keys.div_ceil(2);
+        let steady = limits.keys - quick;
+        Self {
+            server,
+            rules,
+            labels: HashMap::new(),
+            labels_before: HashMap::new(),
+            application_labels: HashMap::new(),
+            slotted: HashMap::new(),
+            databases: Slots::new(limits.databases, DAY, limits.databases),
+            quick_keys: Slots::new(quick, HOUR, 2 * quick),
+            steady_keys: Slots::new(steady, HOUR, 2 * steady),
+            registered_keys: Slots::new(limits.registered_keys, Duration::MAX, usize::MAX),
+            applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
+            registered: BTreeMap::new(),
+            last_holder: HashMap::new(),
+            datnames: Vec::new(),
+            counters: Counters::default(),
+            is_armed: false,
+        }
+    }
+
+    /// The counters so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The registry's locks that have begun, with or without a holder.
+    pub fn registered(&self) -> &BTreeMap<LockSeries, Registered> {
+        &self.registered
+    }
+
+    /// Names or the registry changed: every key is asked for anew. Slots and counters stay.
+    pub fn forget_labels(&mut self) {
+        self.labels.clear();
+        self.is_armed = false;
+    }
+
+    /// The scope that the registry declares for a key.
+    pub fn declared_scope(
+        &self,
+        key: KeyId,
+        names: &Names,
+        registry: &Registry,
+    ) -> Option<DeclaredScope> {
+        match self.labels.get(&key) {
+            Some(label) => label.resolution.scope,
+            None => resolve(registry, &self.server, names, key).scope,
+        }
+    }
+
+    /// The label of a key that was held or awaited at the last poll or at the one before.
+    pub fn label(&self, key: KeyId) -> Option<&Arc<Label>> {
+        self.labels.get(&key).or_else(|| self.labels_before.get(&key))
+    }
+
+    /// The label of an application name as the server has it; `None` where no name is known.
+    pub fn application_label(&self, name: Option<&Arc<str>>) -> Arc<str> {
+        match name {
+            None => UNKNOWN_APPLICATION.into(),
+            Some(name) => match self.application_labels.get(name) {
+                Some(label) => label.clone(),
+                None => OTHER.into(),
+            },
+        }
+    }
+
+    /// The label of a transaction that has no session, and so no application.
+    pub fn prepared_label(&self) -> Arc<str> {
+        PREPARED_APPLICATION.into()
+    }
+
+    /// Databases that ever had a label of their own, in order.
+    pub fn datnames(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.datnames.iter()
+    }
+
+    /// Decides the labels of every key and application that is there now.
+    pub fn observe_labels(
+        &mut self,
+        sample: &Sample,
+        tracker: &Tracker,
+        names: &Names,
+        registry: &Registry,
+    ) {
+        let now = sample.at_local;
+        self.release_idle(now);
+        if !self.is_armed {
+            self.arm(registry, names, now);
+        }
+        let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
+        for id in tracker.holds().keys() {
+            present.entry(id.key).or_default();
+        }
+        for id in tracker.waits().keys() {
+            present.insert(id.key, true);
+        }
+        self.labels_before = std::mem::take(&mut self.labels);
+        // In order of the key, so that who comes first does not depend on a hash map.
+        for (key, is_awaited) in present {
+            let label = self.decide_label(key, is_awaited, names, registry, now);
+            self.labels.insert(key, label);
+        }
+        self.observe_applications(sample, tracker, now);
+    }
+
+    /// Counts what changed since the last poll, and the time since then for all who hold or wait.
+    pub fn count(&mut self, picture: &Picture, changes: &[Change], elapsed: Duration) {
+        for change in changes {
+            self.count_change(change);
+        }
+        for lock in &picture.locks {
+            self.count_lock(lock, elapsed);
+            self.observe_holder(lock);
+            if let Some(registered) = self.registered.get_mut(&lock.label.series)
+                && !lock.holders.is_empty()
+            {
+                registered.last_held = Some(picture.at_local);
+            }
+        }
+    }
+
+    fn decide_label(
+        &mut self,
+        key: KeyId,
+        is_awaited: bool,
+        names: &Names,
+        registry: &Registry,
+        now: Timestamp,
+    ) -> Arc<Label> {
+        let known = self.labels_before.get(&key).cloned();
+        let polls = known.as_ref().map_or(0, |label| label.polls).saturating_add(1);
+        let (resolution, datname) = match &known {
+            Some(label) => (label.resolution.clone(), label.datname.clone()),
+            None => (
+                Arc::new(resolve(registry, &self.server, names, key)),
+                datname(names, key.database),
+            ),
+        };
+        let own_datname = self.decide_datname(key.database, &datname, now);
+        let series = match &resolution.lock {
+            Some(lock) => self.decide_registered(own_datname, lock, key, &resolution, now),
+            None => self.decide_unregistered(own_datname, key, polls, is_awaited, now),
+        };
+        if let Some(label) = known
+            && label.series == series
+            && label.polls >= STEADY_POLLS
+        {
+            return label;
+        }
+        Arc::new(Label {
+            is_single: resolution.pattern.is_none() && &*series.key != OTHER,
+            resolution,
+            datname,
+            series,
+            polls,
+        })
+    }
+
+    /// Half of the slots go to whoever comes first; the other half only to keys that stay or keep
+    /// somebody waiting, so that a stream of short job keys does not crowd out the one that
+    /// matters.
+    fn decide_unregistered(
+        &mut self,
+        datname: Arc<str>,
+        key: KeyId,
+        polls: u32,
+        is_awaited: bool,
+        now: Timestamp,
+    ) -> LockSeries {
+        let has_slot = self.steady_keys.keep(&key, now)
+            || self.quick_keys.take(&key, now)
+            || ((is_awaited || polls >= STEADY_POLLS) && self.steady_keys.take(&key, now));
+        let text = if has_slot { key.key.to_string().into() } else { OTHER.into() };
+        let series = LockSeries { datname, lock: UNREGISTERED.into(), key: text };
+        if has_slot {
+            self.slotted.insert(key, series.clone());
+        }
+        series
+    }
+
+    /// A lock of the registry begins its series when its key is first seen, and keeps it.
+    fn decide_registered(
+        &mut self,
+        datname: Arc<str>,
+        lock: &Arc<str>,
+        key: KeyId,
+        resolution: &Arc<Resolution>,
+        now: Timestamp,
+    ) -> LockSeries {
+        let text = resolution.pattern.clone().unwrap_or_else(|| key.key.to_string().into());
+        let series = LockSeries { datname, lock: lock.clone(), key: text };
+        if !self.registered_keys.take(&series, now) {
+            return LockSeries { key: OTHER.into(), ..series };
+        }
+        if !self.registered.contains_key(&series) {
+            self.begin_registered(series.clone(), resolution.clone());
+        }
+        series
+    }
+
+    fn decide_datname(
+        &mut self,
+        database: DatabaseOid,
+        name: &Arc<str>,
+        now: Timestamp,
+    ) -> Arc<str> {
+        if !self.databases.take(&database, now) {
+            return OTHER.into();
+        }
+        let label = clean_label(name);
+        if let Err(position) = self.datnames.binary_search(&label) {
+            self.datnames.insert(position, label.clone());
+        }
+        label
+    }
+
+    /// Entries that name their databases have their series from the first poll on, at 0.
+    fn arm(&mut self, registry: &Registry, names: &Names, now: Timestamp) {
+        self.is_armed = true;
+        let is_utf8 = |datname: &str| {
+            names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
+        };
+        for armed in registry.armed(&self.server, is_utf8) {
+            let text = match (&armed.resolution.pattern, armed.key) {
+                (Some(pattern), _) => pattern.clone(),
+                (None, Some(key)) => key.to_string().into(),
+                (None, None) => continue,
+            };
+            let series = LockSeries {
+                datname: clean_label(&armed.datname),
+                lock: armed.resolution.label().into(),
+                key: text,
+            };
+            if self.registered_keys.take(&series, now) {
+                let resolution = Arc::new(armed.resolution);
+                match self.registered.get_mut(&series) {
+                    Some(registered) => registered.resolution = resolution,
+                    None => self.begin_registered(series, resolution),
+                }
+            }
+        }
+    }
+
+    fn begin_registered(&mut self, series: LockSeries, resolution: Arc<Resolution>) {
+        let counters = self.counters.keys.entry(series.clone()).or_default();
+        if resolution.pattern.is_none() {
+            counters.holder_changes.get_or_insert(0);
+        }
+        self.registered.insert(series, Registered { resolution, last_held: None });
+    }
+
+    fn observe_applications(&mut self, sample: &Sample, tracker: &Tracker, now: Timestamp) {
+        self.application_labels.clear();
+        let mut involved: HashSet<_> = tracker.waits().keys().map(|id| id.pid).collect();
+        involved.extend(tracker.holds().keys().filter_map(|id| id.holder.pid()));
+        for backend in sample.backends.iter().flatten() {
+            let Some(name) = &backend.application_name else { continue };
+            if !involved.contains(&backend.pid) || self.application_labels.contains_key(name) {
+                continue;
+            }
+            let label: Arc<str> = if name.is_empty() {
+                NO_APPLICATION.into()
+            } else {
+                let rewritten = clean_label(&self.rules.rename(name));
+                if self.applications.take(&rewritten, now) { rewritten } else { OTHER.into() }
+            };
+            self.application_labels.insert(name.clone(), label);
+        }
+    }
+
+    fn count_change(&mut self, change: &Change) {
+        let key = match change {
+            Change::HoldBegan { key }
+            | Change::HoldEnded { key, .. }
+            | Change::WaitBegan { key }
+            | Change::WaitEnded { key, .. } => *key,
+        };
+        let Some(label) = self.label(key).cloned() else { return };
+        let LockSeries { datname, lock, .. } = label.series.clone();
+        let counters = self.counters.keys.entry(label.series.clone()).or_default();
+        match change {
+            Change::HoldBegan { .. } => counters.acquisitions += 1,
+            Change::HoldEnded { duration: None, .. } => {}
+            Change::HoldEnded { duration: Some(duration), .. } => {
+                self.counters.hold_durations.entry((datname, lock)).or_default().observe(*duration);
+            }
+            Change::WaitBegan { .. } => counters.waits += 1,
+            Change::WaitEnded { outcome, duration, .. } => {
+                counters.waits_abandoned += u64::from(*outcome == WaitOutcome::Gone);
+                self.counters
+                    .wait_durations
+                    .entry((datname, lock, *outcome))
+                    .or_default()
+                    .observe(*duration);
+            }
+        }
+    }
+
+    fn count_lock(&mut self, lock: &Lock, elapsed: Duration) {
+        let series = &lock.label.series;
+        let counters = self.counters.keys.entry(series.clone()).or_default();
+        if lock.label.is_single {
+            counters.holder_changes.get_or_insert(0);
+        }
+        let mut add = |application: &Arc<str>, hold: f64, wait: f64| {
+            let seconds =
+                self.counters.seconds.entry((series.clone(), application.clone())).or_default();
+            seconds.hold += hold;
+            seconds.wait += wait;
+        };
+        for holder in &lock.holders {
+            add(&holder.session.application_label, elapsed.as_secs_f64(), 0.0);
+        }
+        for waiter in &lock.waiters {
+            add(&waiter.session.application_label, 0.0, elapsed.as_secs_f64());
+        }
+    }
+
+    /// A change of the session that holds a key alone. Readers that come and go are no change.
+    fn observe_holder(&mut self, lock: &Lock) {
+        if !lock.label.is_single {
+            return;
+        }
+        let Some(holder) =
+            lock.holders.iter().find(|holder| holder.mode.conflicts_with(&holder.mode))
+        else {
+            return;
+        };
+        let now = (holder.id.clone(), holder.session.backend_start);
+        let before = self.last_holder.insert(lock.label.series.clone(), now.clone());
+        if before.is_some_and(|before| before != now)
+            && let Some(counters) = self.counters.keys.get_mut(&lock.label.series)
+        {
+            counters.holder_changes = counters.holder_changes.map(|changes| changes + 1);
+        }
+    }
+
+    /// Takes back slots, and with them the counters that nobody adds to any more.
+    fn release_idle(&mut self, now: Timestamp) {
+        let mut keys = self.quick_keys.release_idle(now);
+        keys.extend(self.steady_keys.release_idle(now));
+        let gone: HashSet<LockSeries> =
+            keys.iter().filter_map(|key| self.slotted.remove(key)).collect();
+        let applications = self.applications.release_idle(now);
+        self.databases.release_idle(now);
+        if gone.is_empty() && applications.is_empty() {
+            return;
+        }
+        self.counters.keys.retain(|series, _| !gone.contains(series));
+        self.counters.seconds.retain(|(series, application), _| {
+            !gone.contains(series) && !applications.contains(application)
+        });
+        self.last_holder.retain(|series, _| !gone.contains(series));
+    }
+}
+
+impl Histogram {
+    fn observe(&mut self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        if let Some(bucket) = DURATION_BUCKETS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[bucket] += 1;
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+}
+
+fn resolve(registry: &Registry, server: &str, names: &Names, key: KeyId) -> Resolution {
+    let database = names.databases.get(&key.database);
+    registry.resolve(
+        server,
+        Database {
+            name: database.map(|database| &*database.name),
+            is_utf8: database.is_some_and(DatabaseName::is_utf8),
+        },
+        key.key,
+    )
+}
+
+/// The database's name; its OID in digits where it has none, or none that we could read.
+fn datname(names: &Names, database: DatabaseOid) -> Arc<str> {
+    match names.databases.get(&database) {
+        Some(known) => known.name.clone(),
+        None if database == DatabaseOid::SERVER_WIDE => SERVER_WIDE.into(),
+        None => database.to_string().into(),
+    }
+}
+
+/// A control character in a name would tear a line somewhere on its way to a person, and two names
+/// that differ in nothing else would be one series written twice.
+fn clean_label(text: &str) -> Arc<str> {
+    if text.chars().any(char::is_control) {
+        text.replace(char::is_control, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
+}

@@ -1,0 +1,738 @@
+//! Folds samples into holds and waits: seen first, still here, gone.
+//!
+//! A row says that a session holds a key now. It says nothing of when it took it, nor whether it
+//! let go in between. What may be concluded, and from what, is a short list of rules that were
+//! tried against real workloads; each is named where it is applied. Anything else stays unknown.
+//!
+//! Pure: time comes with the sample. Names, labels and limits are no business of this file; what
+//! it knows goes to `view`, and what changed to `series`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::key::Key;
+use crate::mode::Mode;
+use crate::registry::DeclaredScope;
+use crate::sample::{
+    DatabaseOid, KeyGroup, Pid, PreparedTransaction, Sample, State, VirtualTransaction,
+};
+use crate::timestamp::Timestamp;
+
+/// A key and the database it is in: two databases use one number for two locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId {
+    /// The database; 0 for the whole server.
+    pub database: DatabaseOid,
+    /// The key.
+    pub key: Key,
+}
+
+/// Who holds: a backend, or a transaction that was prepared and has none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HolderId {
+    /// A backend. Whether it is the same one as before is told by its `backend_start`.
+    Backend(Pid),
+    /// A prepared transaction, by its gid; by its virtual transaction where the gid is not known.
+    Prepared(Arc<str>),
+}
+
+impl HolderId {
+    /// The backend's pid; a prepared transaction has none.
+    pub const fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Backend(pid) => Some(*pid),
+            Self::Prepared(_) => None,
+        }
+    }
+}
+
+/// A row that is granted. Never identified by an application name, which changes hands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HoldId {
+    /// Who.
+    pub holder: HolderId,
+    /// What.
+    pub key: KeyId,
+    /// How.
+    pub mode: Mode,
+}
+
+/// A row that is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WaitId {
+    /// Who.
+    pub pid: Pid,
+    /// What for.
+    pub key: KeyId,
+    /// How.
+    pub mode: Mode,
+}
+
+/// A hold as far as it is known.
+///
+/// The *presence* is what was seen: the same backend, key and mode in every successful poll. The
+/// *hold* is what may be said of it: from one taking to one letting go.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// `backend_start`, once it was seen.
+    pub backend_start: Option<Timestamp>,
+    /// Seen held at every poll since this moment, or proved held since then. On the server's clock.
+    pub since: Timestamp,
+    /// The same on our clock, fixed when `since` is, so that it does not tremble.
+    pub since_local: Timestamp,
+    /// Not held yet at this moment: the last successful poll that did not see it.
+    pub not_before: Option<Timestamp>,
+    /// Held without a gap since this moment, for certain.
+    pub proved_since: Timestamp,
+    /// What proves its scope, if anything does.
+    pub scope: Option<ScopeEvidence>,
+    /// Transactions of the holder in which it was seen.
+    pub transactions_seen: u32,
+    /// Successful polls that saw it.
+    pub polls: u32,
+    /// Polls in a row, up to the last, that showed it outside a transaction.
+    pub polls_outside_transaction: u32,
+    /// The name its backend went by when this presence was first seen.
+    pub first_application_name: Option<Arc<str>>,
+    presence: Presence,
+}
+
+/// What was seen of one backend, key and mode since they first appeared together.
+#[derive(Clone, Debug)]
+struct Presence {
+    since: Timestamp,
+    since_local: Timestamp,
+    not_before: Option<Timestamp>,
+    /// The last local transaction number other than 0 that was seen with it.
+    local_id: Option<u32>,
+    /// No gap since `local_id` was last seen, for certain.
+    unbroken: bool,
+    /// Somebody it keeps out has stood in the queue since `local_id` was last seen.
+    under_waiter: bool,
+}
+
+/// A wait as far as it is known.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// `backend_start`, once it was seen.
+    pub backend_start: Option<Timestamp>,
+    /// `waitstart`; `None` in the first moment of a wait, and on servers that do not tell.
+    pub start: Option<Timestamp>,
+    /// `start` on our clock, fixed when it was first seen.
+    pub start_local: Option<Timestamp>,
+    /// The first poll that saw it.
+    pub first_seen: Timestamp,
+    /// The last successful poll before that, which did not.
+    pub not_before: Option<Timestamp>,
+}
+
+/// What proves that a lock is held by the session, or by a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScopeEvidence {
+    /// The backend was idle, outside any transaction, since before the poll began.
+    IdleOutsideTransaction,
+    /// The transaction failed and its locks are gone, yet this one is there.
+    OutlivedFailedTransaction,
+    /// The holder's transaction changed while somebody stayed in the queue for the key.
+    OutlivedTransactionUnderWaiter,
+    /// It belongs to a prepared transaction.
+    Prepared,
+}
+
+/// To whom a lock belongs, if that is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Until it is unlocked or the session ends.
+    Session,
+    /// Until the transaction ends.
+    Transaction,
+    /// Not proved.
+    Unknown,
+}
+
+/// What one sample changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A hold began between the last poll and this one. Not reported for what the first poll of
+    /// all finds: nobody saw that begin.
+    HoldBegan {
+        /// The key.
+        key: KeyId,
+    },
+    /// A hold ended between the last poll and this one.
+    HoldEnded {
+        /// The key.
+        key: KeyId,
+        /// The middle of what it may have lasted; `None` unless its beginning was seen and it was
+        /// seen in two polls at least.
+        duration: Option<Duration>,
+    },
+    /// A wait was seen for the first time.
+    WaitBegan {
+        /// The key.
+        key: KeyId,
+    },
+    /// A wait was seen no more.
+    WaitEnded {
+        /// The key.
+        key: KeyId,
+        /// How, as far as it can be told.
+        outcome: WaitOutcome,
+        /// The middle of what it may have lasted.
+        duration: Duration,
+    },
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WaitOutcome {
+    /// The same backend holds the key now.
+    Granted,
+    /// Without the lock: somebody who excludes it has held the key throughout.
+    Gone,
+    /// It may have had the lock between two polls.
+    Unknown,
+}
+
+impl WaitOutcome {
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Gone => "gone",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl ScopeEvidence {
+    /// The scope it proves.
+    pub const fn scope(self) -> Scope {
+        match self {
+            Self::IdleOutsideTransaction
+            | Self::OutlivedFailedTransaction
+            | Self::OutlivedTransactionUnderWaiter => Scope::Session,
+            Self::Prepared => Scope::Transaction,
+        }
+    }
+}
+
+/// Everything held and awaited, as the samples so far have it.
+#[derive(Debug, Default)]
+pub struct Tracker {
+    holds: HashMap<HoldId, Hold>,
+    waits: HashMap<WaitId, Wait>,
+    prepared: HashMap<VirtualTransaction, Arc<PreparedTransaction>>,
+    previous: Option<Timestamp>,
+}
+
+impl Tracker {
+    /// Every present hold.
+    pub fn holds(&self) -> &HashMap<HoldId, Hold> {
+        &self.holds
+    }
+
+    /// Every present wait.
+    pub fn waits(&self) -> &HashMap<WaitId, Wait> {
+        &self.waits
+    }
+
+    /// The prepared transaction that owns the rows of a virtual transaction without a backend.
+    pub fn prepared(&self, transaction: &VirtualTransaction) -> Option<&PreparedTransaction> {
+        self.prepared.get(transaction).map(|prepared| &**prepared)
+    }
+
+    /// Who holds the rows of this group.
+    pub fn holder_id(&self, group: &KeyGroup) -> HolderId {
+        match group.pid {
+            Some(pid) => HolderId::Backend(pid),
+            None => HolderId::Prepared(match self.prepared(&group.transaction) {
+                Some(prepared) => prepared.gid.clone(),
+                None => group.transaction.as_str().into(),
+            }),
+        }
+    }
+
+    /// Folds one sample in. `declared` is the scope the registry declares for a key.
+    pub fn observe(
+        &mut self,
+        sample: &Sample,
+        declared: impl Fn(KeyId) -> Option<DeclaredScope>,
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.observe_prepared(sample);
+        let sessions = Sessions::of(sample);
+        let waits_before = std::mem::take(&mut self.waits);
+        self.observe_waits(sample, &sessions, &waits_before, &mut changes);
+        let queue = self.stayed_in_queue(&waits_before);
+        let unbroken = self.observe_holds(sample, &sessions, &queue, &declared, &mut changes);
+        self.end_waits(sample.at, waits_before, &unbroken, &mut changes);
+        self.previous = Some(sample.at);
+        changes
+    }
+
+    /// A prepared transaction's rows have no pid. Its gid is found through the row of its own
+    /// transaction id, which has the same virtual transaction; the join the manual gives finds
+    /// nothing before the next restart.
+    fn observe_prepared(&mut self, sample: &Sample) {
+        let Some(prepared) = &sample.prepared else { return };
+        let by_id: HashMap<_, _> = prepared.iter().map(|one| (one.transaction, one)).collect();
+        self.prepared = sample
+            .other_locks
+            .iter()
+            .filter(|row| row.pid.is_none())
+            .filter_map(|row| {
+                let prepared = by_id.get(&row.tag.transactionid?)?;
+                Some((row.transaction.clone(), Arc::new((*prepared).clone())))
+            })
+            .collect();
+    }
+
+    fn observe_waits(
+        &mut self,
+        sample: &Sample,
+        sessions: &Sessions,
+        before: &HashMap<WaitId, Wait>,
+        changes: &mut Vec<Change>,
+    ) {
+        for group in sample.advisory.iter().filter(|group| !group.granted) {
+            let Some(pid) = group.pid else { continue };
+            for key in keys(group) {
+                let id = WaitId { pid, key, mode: group.mode.clone() };
+                let seen = Wait {
+                    backend_start: sessions.get(pid).backend_start,
+                    start: group.wait_start,
+                    start_local: group.wait_start.map(|start| sample.local(start)),
+                    first_seen: sample.at,
+                    not_before: self.previous,
+                };
+                let wait = match before.get(&id).filter(|known| known.is_same(&seen)) {
+                    Some(known) => known.continued(&seen),
+                    None => {
+                        changes.push(Change::WaitBegan { key });
+                        seen
+                    }
+                };
+                self.waits.insert(id, wait);
+            }
+        }
+    }
+
+    /// The waits that went on from the last poll to this one: their `waitstart` is the same. While
+    /// one of them stands in the queue, nobody it conflicts with can have let go of the key and
+    /// taken it again: letting go would have let the waiter in.
+    fn stayed_in_queue(&self, before: &HashMap<WaitId, Wait>) -> Queue {
+        let mut queue = Queue::new();
+        for (id, wait) in &self.waits {
+            if wait.start.is_some() && before.get(id).is_some_and(|known| known.start == wait.start)
+            {
+                queue.entry(id.key).or_default().push((id.pid, id.mode.clone()));
+            }
+        }
+        queue
+    }
+
+    /// Returns who has held a key since the last poll without letting go: a wait that vanished
+    /// under such a hold ended without the lock.
+    fn observe_holds(
+        &mut self,
+        sample: &Sample,
+        sessions: &Sessions,
+        queue: &Queue,
+        declared: &impl Fn(KeyId) -> Option<DeclaredScope>,
+        changes: &mut Vec<Change>,
+    ) -> Unbroken {
+        let mut unbroken = Unbroken::new();
+        let mut before = std::mem::take(&mut self.holds);
+        for group in sample.advisory.iter().filter(|group| group.granted) {
+            let holder = self.holder_id(group);
+            let session = match group.pid {
+                Some(pid) => sessions.get(pid),
+                None => Session::prepared(self.prepared(&group.transaction)),
+            };
+            for key in keys(group) {
+                let id = HoldId { holder: holder.clone(), key, mode: group.mode.clone() };
+                if self.holds.contains_key(&id) {
+                    // Compatible servers were seen to print a row twice; it is one hold.
+                    continue;
+                }
+                let mut seen = Sighting {
+                    sample,
+                    previous: self.previous,
+                    session: &session,
+                    local_id: group.transaction.local_id(),
+                    keeps_waiter: false,
+                    only_mode: false,
+                    declared_session: &|| declared(key) == Some(DeclaredScope::Session),
+                };
+                let known = before.remove(&id).or_else(|| seen.take_prepared(&id, &mut before));
+                let hold = match known {
+                    Some(known) if known.is_of(session.backend_start) => {
+                        seen.keeps_waiter = queue.get(&key).is_some_and(|waiters| {
+                            waiters.iter().any(|(pid, mode)| {
+                                group.pid != Some(*pid) && mode.conflicts_with(&group.mode)
+                            })
+                        });
+                        seen.only_mode = seen.keeps_waiter
+                            && !other_modes(&id).any(|other| {
+                                before.contains_key(&other) || self.holds.contains_key(&other)
+                            });
+                        let (hold, continuity) = known.continued(&seen);
+                        match continuity {
+                            Continuity::Unbroken => {
+                                let held = (holder.clone(), group.mode.clone());
+                                unbroken.entry(key).or_default().push(held);
+                            }
+                            Continuity::Assumed => {}
+                            Continuity::Ended { duration } => {
+                                changes.push(Change::HoldEnded { key, duration });
+                                changes.push(Change::HoldBegan { key });
+                            }
+                        }
+                        hold
+                    }
+                    reused => {
+                        // The pid belongs to a new backend: the old one's hold went with it.
+                        if let Some(old) = reused {
+                            changes.push(old.ended(key, self.previous, sample.at));
+                        }
+                        if self.previous.is_some() {
+                            changes.push(Change::HoldBegan { key });
+                        }
+                        Hold::first_seen(&seen)
+                    }
+                };
+                self.holds.insert(id, hold);
+            }
+        }
+        changes.extend(
+            before.into_iter().map(|(id, hold)| hold.ended(id.key, self.previous, sample.at)),
+        );
+        unbroken
+    }
+
+    fn end_waits(
+        &self,
+        at: Timestamp,
+        before: HashMap<WaitId, Wait>,
+        unbroken: &Unbroken,
+        changes: &mut Vec<Change>,
+    ) {
+        for (id, wait) in before {
+            if self.waits.get(&id).is_some_and(|now| now.first_seen == wait.first_seen) {
+                continue;
+            }
+            let waiter = HolderId::Backend(id.pid);
+            let kept_out = unbroken.get(&id.key).is_some_and(|held| {
+                held.iter().any(|(holder, mode)| *holder != waiter && mode.conflicts_with(&id.mode))
+            });
+            let hold = HoldId { holder: waiter, key: id.key, mode: id.mode.clone() };
+            let outcome = if kept_out {
+                WaitOutcome::Gone
+            } else if self.holds.get(&hold).is_some_and(|hold| hold.polls == 1) {
+                WaitOutcome::Granted
+            } else {
+                WaitOutcome::Unknown
+            };
+            let last_seen = self.previous.unwrap_or(at);
+            let duration = middle(
+                last_seen.since(wait.start.unwrap_or(wait.first_seen)),
+                at.since(wait.start.or(wait.not_before).unwrap_or(wait.first_seen)),
+            );
+            changes.push(Change::WaitEnded { key: id.key, outcome, duration });
+        }
+    }
+}
+
+/// Waits that went on since the last poll, by key: who, and how.
+type Queue = HashMap<KeyId, Vec<(Pid, Mode)>>;
+
+/// Holds that went on since the last poll without letting go, by key: who, and how.
+type Unbroken = HashMap<KeyId, Vec<(HolderId, Mode)>>;
+
+fn keys(group: &KeyGroup) -> impl Iterator<Item = KeyId> + '_ {
+    group.keys.iter().map(|key| KeyId { database: group.database, key: *key })
+}
+
+fn other_modes(id: &HoldId) -> impl Iterator<Item = HoldId> + '_ {
+    Mode::KNOWN
+        .into_iter()
+        .filter(|mode| *mode != id.mode)
+        .map(|mode| HoldId { mode, ..id.clone() })
+}
+
+fn middle(low: Duration, high: Duration) -> Duration {
+    (low + high.max(low)) / 2
+}
+
+/// What this sample shows of each backend that could hold something.
+struct Sessions {
+    by_pid: HashMap<Pid, Session>,
+}
+
+/// What this sample shows of one backend, or of one prepared transaction.
+#[derive(Clone, Default)]
+struct Session {
+    backend_start: Option<Timestamp>,
+    application_name: Option<Arc<str>>,
+    /// Whatever it holds it has held since this moment, for certain (rule 8).
+    held_since: Option<Timestamp>,
+    /// Idle outside a transaction since before the poll began.
+    idle: bool,
+    /// Idle in a failed transaction since before the poll began.
+    aborted: bool,
+    prepared: bool,
+}
+
+impl Sessions {
+    fn of(sample: &Sample) -> Self {
+        let mut by_pid: HashMap<Pid, Session> = HashMap::new();
+        for backend in sample.backends.iter().flatten() {
+            // The guard: what the backend has been since *after* the poll began says nothing of
+            // the moment in which the lock table was read.
+            let since = backend.state_change.filter(|change| *change <= sample.at);
+            let rests = matches!(
+                backend.state,
+                State::Idle | State::IdleInTransaction | State::IdleInTransactionAborted
+            );
+            by_pid.insert(
+                backend.pid,
+                Session {
+                    backend_start: backend.backend_start,
+                    application_name: backend.application_name.clone(),
+                    held_since: since.filter(|_| rests),
+                    idle: since.is_some() && backend.state == State::Idle,
+                    aborted: since.is_some() && backend.state == State::IdleInTransactionAborted,
+                    prepared: false,
+                },
+            );
+        }
+        // Who waits takes nothing and lets go of nothing meanwhile.
+        let waiting =
+            sample.advisory.iter().map(|group| (group.pid, group.granted, group.wait_start));
+        let elsewhere = sample.other_locks.iter().map(|row| (row.pid, row.granted, row.wait_start));
+        for (pid, granted, start) in waiting.chain(elsewhere) {
+            if let (Some(pid), false, Some(start)) = (pid, granted, start) {
+                by_pid.entry(pid).or_default().held_since = Some(start);
+            }
+        }
+        Self { by_pid }
+    }
+
+    fn get(&self, pid: Pid) -> Session {
+        self.by_pid.get(&pid).cloned().unwrap_or_default()
+    }
+}
+
+impl Session {
+    fn prepared(transaction: Option<&PreparedTransaction>) -> Self {
+        Self {
+            held_since: transaction.map(|one| one.prepared_at),
+            prepared: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// One granted row of a sample, with all that bears on its hold.
+struct Sighting<'a> {
+    sample: &'a Sample,
+    previous: Option<Timestamp>,
+    session: &'a Session,
+    local_id: Option<u32>,
+    /// Somebody it conflicts with has stood in the queue since the last poll.
+    keeps_waiter: bool,
+    /// The holder has the key in this mode alone, so that the waiter is kept out by this row.
+    only_mode: bool,
+    /// The registry says so. Asked only where it matters, not for every key at every poll.
+    declared_session: &'a dyn Fn() -> bool,
+}
+
+/// What became of a hold between two polls that both saw its row.
+enum Continuity {
+    /// Held throughout, for certain, or within one transaction.
+    Unbroken,
+    /// Nothing speaks against one hold.
+    Assumed,
+    /// One transaction's hold ended and another's began.
+    Ended { duration: Option<Duration> },
+}
+
+impl Sighting<'_> {
+    /// Since when this row has been held without a gap, as far as this sample alone can tell.
+    fn held_since(&self) -> Timestamp {
+        self.session.held_since.unwrap_or(self.sample.at)
+    }
+
+    /// The holder took nothing and let go of nothing since the last poll, for certain: what it
+    /// holds now it has held since before then, or the queue shows it.
+    fn is_unbroken(&self) -> bool {
+        self.keeps_waiter || self.previous.is_some_and(|previous| self.held_since() <= previous)
+    }
+
+    /// The number of the holder's transaction; `None` outside one, and in the moment of a commit.
+    fn transaction(&self) -> Option<u32> {
+        self.local_id.filter(|id| *id != 0)
+    }
+
+    fn scope(&self) -> Option<ScopeEvidence> {
+        if self.session.prepared {
+            Some(ScopeEvidence::Prepared)
+        } else if self.session.idle {
+            Some(ScopeEvidence::IdleOutsideTransaction)
+        } else if self.session.aborted && self.local_id == Some(0) {
+            Some(ScopeEvidence::OutlivedFailedTransaction)
+        } else {
+            None
+        }
+    }
+
+    /// `PREPARE TRANSACTION` takes the rows from the backend and leaves all else as it was: the
+    /// hold goes on under the gid.
+    fn take_prepared(&self, id: &HoldId, before: &mut HashMap<HoldId, Hold>) -> Option<Hold> {
+        if !self.session.prepared {
+            return None;
+        }
+        let transaction = self.transaction()?;
+        let from = before
+            .iter()
+            .find(|(old, hold)| {
+                matches!(old.holder, HolderId::Backend(_))
+                    && (old.key, &old.mode) == (id.key, &id.mode)
+                    && hold.presence.local_id == Some(transaction)
+            })
+            .map(|(old, _)| old.clone())?;
+        before.remove(&from).map(|hold| Hold { backend_start: None, ..hold })
+    }
+}
+
+impl Hold {
+    /// The scope, as far as it is proved.
+    pub fn scope(&self) -> Scope {
+        self.scope.map_or(Scope::Unknown, ScopeEvidence::scope)
+    }
+
+    /// The earliest moment at which it can have begun, if any bound is known.
+    pub fn earliest_start(&self) -> Option<Timestamp> {
+        self.not_before.max(self.backend_start)
+    }
+
+    fn first_seen(seen: &Sighting<'_>) -> Self {
+        let since = seen.held_since();
+        let presence = Presence {
+            since,
+            since_local: seen.sample.local(since),
+            not_before: seen.previous,
+            local_id: seen.transaction(),
+            unbroken: true,
+            under_waiter: true,
+        };
+        Self {
+            backend_start: seen.session.backend_start,
+            since,
+            since_local: presence.since_local,
+            not_before: presence.not_before,
+            proved_since: since,
+            scope: seen.scope(),
+            transactions_seen: u32::from(seen.transaction().is_some()),
+            polls: 1,
+            polls_outside_transaction: u32::from(seen.local_id == Some(0)),
+            first_application_name: seen.session.application_name.clone(),
+            presence,
+        }
+    }
+
+    /// A pid that was reused shows another `backend_start`. Where one of the two is hidden, nothing
+    /// speaks against the same backend.
+    fn is_of(&self, backend_start: Option<Timestamp>) -> bool {
+        self.backend_start.is_none()
+            || backend_start.is_none()
+            || self.backend_start == backend_start
+    }
+
+    /// The same row, one poll later (rules 6 and 7).
+    fn continued(mut self, seen: &Sighting<'_>) -> (Self, Continuity) {
+        let unbroken = seen.is_unbroken();
+        self.backend_start = self.backend_start.or(seen.session.backend_start);
+        self.presence.unbroken &= unbroken;
+        self.presence.under_waiter &= seen.keeps_waiter && seen.only_mode;
+
+        let (before, now) = (self.presence.local_id, seen.transaction());
+        let same_transaction = now.is_some() && now == before;
+        let changed = now.is_some() && before.is_some() && now != before;
+        let outlived = changed && self.presence.under_waiter;
+        let proof =
+            seen.scope().or(outlived.then_some(ScopeEvidence::OutlivedTransactionUnderWaiter));
+        // Held by the session, or prepared: one hold, whatever the transaction.
+        let is_settled = || proof.or(self.scope).is_some() || (seen.declared_session)();
+        let one_hold = !changed || self.presence.unbroken || is_settled();
+
+        let mut continuity =
+            if unbroken || same_transaction { Continuity::Unbroken } else { Continuity::Assumed };
+        if !one_hold {
+            continuity =
+                Continuity::Ended { duration: self.duration(seen.previous, seen.sample.at) };
+            self.since = seen.held_since();
+            self.since_local = seen.sample.local(self.since);
+            self.not_before = seen.previous;
+            self.transactions_seen = 0;
+            self.polls = 0;
+        } else if self.presence.since < self.since && is_settled() {
+            // Proof that comes late: it has been one hold from the start.
+            self.since = self.presence.since;
+            self.since_local = self.presence.since_local;
+            self.not_before = self.presence.not_before;
+        }
+        // A row seen at every poll may turn out to be older than its first sight.
+        if seen.held_since() < self.since {
+            self.since = seen.held_since();
+            self.since_local = seen.sample.local(self.since);
+        }
+        let proved = seen.held_since();
+        self.proved_since = if unbroken { self.proved_since.min(proved) } else { proved };
+        self.scope = if seen.session.prepared { proof } else { self.scope.or(proof) };
+        self.polls += 1;
+        self.polls_outside_transaction =
+            if seen.local_id == Some(0) { self.polls_outside_transaction + 1 } else { 0 };
+        if now.is_some() {
+            self.transactions_seen += u32::from(!same_transaction || self.transactions_seen == 0);
+            self.presence.local_id = now;
+            self.presence.unbroken = true;
+            self.presence.under_waiter = true;
+        }
+        (self, continuity)
+    }
+
+    fn ended(self, key: KeyId, last_seen: Option<Timestamp>, at: Timestamp) -> Change {
+        Change::HoldEnded { key, duration: self.duration(last_seen, at) }
+    }
+
+    fn duration(&self, last_seen: Option<Timestamp>, at: Timestamp) -> Option<Duration> {
+        let (last_seen, not_before) = (last_seen?, self.not_before?);
+        (self.polls >= 2).then(|| middle(last_seen.since(self.since), at.since(not_before)))
+    }
+}
+
+impl Wait {
+    /// The same backend still in the queue: `waitstart` is the same, or was not written yet.
+    fn is_same(&self, seen: &Self) -> bool {
+        let agree =
+            |a: Option<Timestamp>, b: Option<Timestamp>| a.is_none() || b.is_none() || a == b;
+        agree(self.backend_start, seen.backend_start) && agree(self.start, seen.start)
+    }
+
+    fn continued(&self, seen: &Self) -> Self {
+        Self {
+            backend_start: self.backend_start.or(seen.backend_start),
+            start: self.start.or(seen.start),
+            start_local: self.start_local.or(seen.start_local),
+            first_seen: self.first_seen,
+            not_before: self.not_before,
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The published picture: what every way of looking shows.
+//!
+//! Metrics, JSON, the page and the terminal all read a [`View`] and nothing else, so they cannot
+//! disagree. Ages are computed here, on the server's clock, in one place. Pure: drawn from what
+//! the tracker knows, never from a connection.
+
+mod snapshot;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use snapshot::render_snapshot;
+
+use crate::mode::Mode;
+use crate::sample::{
+    Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
+};
+use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
+use crate::timestamp::Timestamp;
+use crate::tracker::{Hold, HolderId, KeyId, Scope, ScopeEvidence, Tracker, Wait};
+
+/// One server, as it is published after each poll, failed ones included.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The `server` label.
+    pub server: Arc<str>,
+    /// What the server told of itself.
+    pub facts: Facts,
+    /// How polling goes.
+    pub polls: Polls,
+    /// Why the last poll failed, if it did. Holds no secret.
+    pub error: Option<Arc<str>>,
+    /// What the last poll saw; `None` after a failed one, so that nothing old poses as new.
+    pub picture: Option<Arc<Picture>>,
+    /// What never goes back.
+    pub counters: Arc<Counters>,
+    /// Locks of the registry whose series have begun.
+    pub registered: Arc<BTreeMap<LockSeries, Registered>>,
+    /// Databases that have a label, in order.
+    pub datnames: Arc<[Arc<str>]>,
+    /// Hashes of the registry that the server computes differently; `None` until it was asked.
+    pub hash_mismatches: Option<usize>,
+}
+
+/// How polling goes.
+#[derive(Clone, Debug, Default)]
+pub struct Polls {
+    /// Polls tried, connecting included.
+    pub total: u64,
+    /// Of these, those that failed.
+    pub failures: HashMap<FailureReason, u64>,
+    /// Time between successful polls, each capped at two intervals.
+    pub observed: Duration,
+    /// The interval asked for.
+    pub interval_configured: Duration,
+    /// The interval kept: longer when polls take long.
+    pub interval: Duration,
+    /// How long the last successful poll took.
+    pub duration: Option<Duration>,
+    /// When the last successful poll was, on our clock.
+    pub last_success: Option<Timestamp>,
+}
+
+/// What one poll saw, understood.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// The poll's moment on the server's clock: every age in the picture is an age at this moment.
+    pub at: Timestamp,
+    /// The same moment on our clock.
+    pub at_local: Timestamp,
+    /// The server is a standby.
+    pub in_recovery: bool,
+    /// Every key held or awaited, in order.
+    pub locks: Vec<Lock>,
+    /// Granted advisory rows read, before any grouping.
+    pub rows_granted: usize,
+    /// Waiting advisory rows read.
+    pub rows_waiting: usize,
+    /// Distinct entries of the lock table when they were last counted.
+    pub table_entries: Option<u64>,
+    /// Other sessions' state can be seen; `None` when activity was not read.
+    pub privileges_sufficient: Option<bool>,
+    /// A pooler stands between us and the server: proved, or no sign of it yet; `None` while it is
+    /// too early to say.
+    pub pooled_connection: Option<bool>,
+}
+
+/// One key with everybody on it.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    /// The key and its database.
+    pub id: KeyId,
+    /// Its names.
+    pub label: Arc<Label>,
+    /// Who holds it, one entry a session, whatever its number of rows.
+    pub holders: Vec<Holder>,
+    /// Who waits for it.
+    pub waiters: Vec<Waiter>,
+}
+
+/// A session, as far as it can be seen.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// `backend_start`
+    pub backend_start: Option<Timestamp>,
+    /// `application_name` as it is now
+    pub application_name: Option<Arc<str>>,
+    /// The same as a label: rewritten and bounded.
+    pub application_label: Arc<str>,
+    /// The role's name.
+    pub usename: Option<Arc<str>>,
+    /// `client_addr`
+    pub client_addr: Option<IpAddr>,
+    /// `client_port`
+    pub client_port: Option<i32>,
+    /// `state`
+    pub state: State,
+    /// `wait_event_type/wait_event`
+    pub wait_event: Option<Arc<str>>,
+}
+
+/// Who holds a key.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Backend or prepared transaction.
+    pub id: HolderId,
+    /// The backend; all of it unknown for a prepared transaction.
+    pub session: Session,
+    /// The prepared transaction, where it is one and its gid is known.
+    pub prepared: Option<Prepared>,
+    /// The strongest of its modes.
+    pub mode: Mode,
+    /// All of its modes.
+    pub modes: Vec<Mode>,
+    /// The name its backend went by when it was first seen with this key.
+    pub first_application_name: Option<Arc<str>>,
+    /// Proved scope.
+    pub scope: Scope,
+    /// What proves it.
+    pub scope_evidence: Option<ScopeEvidence>,
+    /// Polls in a row outside a transaction: a hint at session level where the state is hidden.
+    pub polls_outside_transaction: u32,
+    /// Seen held at every poll since, or proved held since.
+    pub since: Timestamp,
+    /// The same on our clock.
+    pub since_local: Timestamp,
+    /// Held without a gap since, for certain.
+    pub proved_since: Timestamp,
+    /// Not held yet at this moment, if a bound is known.
+    pub not_before: Option<Timestamp>,
+    /// Transactions in which it was seen.
+    pub transactions_seen: u32,
+    /// A transaction id is assigned: it has written. `None` where there is no backend to tell.
+    pub has_written: Option<bool>,
+}
+
+/// A prepared transaction that holds a key.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The transaction.
+    pub transaction: PreparedTransaction,
+    /// Its owner's name.
+    pub owner: Option<Arc<str>>,
+}
+
+/// Who waits for a key.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    /// The backend.
+    pub pid: Pid,
+    /// The backend.
+    pub session: Session,
+    /// The mode it asks for.
+    pub mode: Mode,
+    /// `waitstart`
+    pub since: Option<Timestamp>,
+    /// The same on our clock.
+    pub since_local: Option<Timestamp>,
+    /// Age of its snapshot, in transactions: what it keeps vacuum from removing.
+    pub snapshot_age: Option<u32>,
+}
+
+impl View {
+    /// The picture, unless it is too old to pass for the present: a poll that hangs must not leave
+    /// the last one standing. Three intervals, and three seconds at least.
+    pub fn fresh_picture(&self, now: Timestamp) -> Option<&Picture> {
+        let patience = (3 * self.polls.interval).max(Duration::from_secs(3))
+            + self.polls.duration.unwrap_or_default();
+        self.picture.as_deref().filter(|picture| now.since(picture.at_local) <= patience)
+    }
+}
+
+impl Picture {
+    /// `primary` or `standby`.
+    pub const fn role(&self) -> &'static str {
+        if self.in_recovery { "standby" } else { "primary" }
+    }
+
+    /// The server's clock minus ours.
+    #[expect(clippy::cast_precision_loss, reason = "clocks are not centuries apart")]
+    pub fn clock_offset_seconds(&self) -> f64 {
+        self.at.unix_micros().saturating_sub(self.at_local.unix_micros()) as f64 / 1e6
+    }
+
+    /// Draws the picture of one sample that the tracker has folded in.
+    pub fn draw(sample: &Sample, tracker: &Tracker, names: &Names, series: &SeriesSet) -> Self {
+        let scene = Scene::of(sample, tracker, names, series);
+        let mut locks: BTreeMap<KeyId, (Vec<Holder>, Vec<Waiter>)> = BTreeMap::new();
+        for (id, hold) in tracker.holds() {
+            let holders = &mut locks.entry(id.key).or_default().0;
+            match holders.iter_mut().find(|holder| holder.id == id.holder) {
+                Some(holder) => holder.join(&id.mode, hold),
+                None => holders.push(scene.draw_holder(&id.holder, &id.mode, hold)),
+            }
+        }
+        for (id, wait) in tracker.waits() {
+            locks.entry(id.key).or_default().1.push(scene.draw_waiter(id.pid, &id.mode, wait));
+        }
+        Self {
+            at: sample.at,
+            at_local: sample.at_local,
+            in_recovery: sample.in_recovery,
+            locks: locks
+                .into_iter()
+                .filter_map(|(id, (mut holders, mut waiters))| {
+                    holders.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
+                    // The longest wait first; one that has no start yet has only just begun.
+                    waiters
+                        .sort_by_key(|waiter| (waiter.since.is_none(), waiter.since, waiter.pid));
+                    Some(Lock { id, label: series.label(id)?.clone(), holders, waiters })
+                })
+                .collect(),
+            rows_granted: sample.advisory_rows(true),
+            rows_waiting: sample.advisory_rows(false),
+            table_entries: sample.table_entries,
+            privileges_sufficient: sample.backends.as_ref().map(|backends| {
+                backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
+            }),
+            pooled_connection: None,
+        }
+    }
+}
+
+/// What a sample says of the sessions in it, by pid.
+struct Scene<'a> {
+    backends: HashMap<Pid, &'a Backend>,
+    writers: HashSet<Pid>,
+    prepared: HashMap<HolderId, &'a PreparedTransaction>,
+    names: &'a Names,
+    series: &'a SeriesSet,
+}
+
+impl<'a> Scene<'a> {
+    fn of(
+        sample: &'a Sample,
+        tracker: &'a Tracker,
+        names: &'a Names,
+        series: &'a SeriesSet,
+    ) -> Self {
+        let own_transaction = |locktype: &str| locktype == "transactionid";
+        Self {
+            backends: sample.backends.iter().flatten().map(|one| (one.pid, one)).collect(),
+            writers: sample
+                .other_locks
+                .iter()
+                .filter(|row| row.granted && own_transaction(&row.tag.locktype))
+                .filter_map(|row| row.pid)
+                .collect(),
+            prepared: sample
+                .advisory
+                .iter()
+                .filter(|group| group.pid.is_none())
+                .filter_map(|group| {
+                    Some((tracker.holder_id(group), tracker.prepared(&group.transaction)?))
+                })
+                .collect(),
+            names,
+            series,
+        }
+    }
+
+    fn draw_session(&self, pid: Option<Pid>, known_start: Option<Timestamp>) -> Session {
+        let backend = pid.and_then(|pid| self.backends.get(&pid));
+        let application_name = backend.and_then(|one| one.application_name.clone());
+        Session {
+            backend_start: backend.and_then(|one| one.backend_start).or(known_start),
+            application_label: self.series.application_label(application_name.as_ref()),
+            application_name,
+            usename: backend.and_then(|one| self.names.roles.get(&one.role?)).cloned(),
+            client_addr: backend.and_then(|one| one.client_addr),
+            client_port: backend.and_then(|one| one.client_port),
+            state: backend.map_or(State::Unknown, |one| one.state.clone()),
+            wait_event: backend.and_then(|one| one.wait_event.clone()),
+        }
+    }
+
+    fn draw_holder(&self, id: &HolderId, mode: &Mode, hold: &Hold) -> Holder {
+        let pid = id.pid();
+        let mut session = self.draw_session(pid, hold.backend_start);
+        if pid.is_none() {
+            session.application_label = self.series.prepared_label();
+        }
+        Holder {
+            id: id.clone(),
+            session,
+            prepared: self.prepared.get(id).map(|transaction| Prepared {
+                transaction: (*transaction).clone(),
+                owner: self.names.roles.get(&transaction.owner).cloned(),
+            }),
+            mode: mode.clone(),
+            modes: vec![mode.clone()],
+            first_application_name: hold.first_application_name.clone(),
+            scope: hold.scope(),
+            scope_evidence: hold.scope,
+            polls_outside_transaction: hold.polls_outside_transaction,
+            since: hold.since,
+            since_local: hold.since_local,
+            proved_since: hold.proved_since,
+            not_before: hold.earliest_start(),
+            transactions_seen: hold.transactions_seen,
+            has_written: pid.map(|pid| self.writers.contains(&pid)),
+        }
+    }
+
+    fn draw_waiter(&self, pid: Pid, mode: &Mode, wait: &Wait) -> Waiter {
+        Waiter {
+            pid,
+            session: self.draw_session(Some(pid), wait.backend_start),
+            mode: mode.clone(),
+            since: wait.start,
+            since_local: wait.start_local,
+            snapshot_age: self.backends.get(&pid).and_then(|backend| backend.snapshot_age),
+        }
+    }
+}
+
+impl Session {
+    /// The name, where its label is not its own but that of all past the bound.
+    pub fn folded_application(&self) -> Option<&str> {
+        self.application_name.as_deref().filter(|_| &*self.application_label == OTHER)
+    }
+
+    /// The server's word for what it does; `None` where that is hidden.
+    pub fn known_state(&self) -> Option<&str> {
+        (self.state != State::Unknown).then(|| self.state.as_str())
+    }
+}
+
+impl Holder {
+    /// A second row of the same session: the key in another mode. It has held the key since the
+    /// earlier of the two.
+    fn join(&mut self, mode: &Mode, hold: &Hold) {
+        if mode.strength() > self.mode.strength() {
+            self.mode = mode.clone();
+        }
+        self.modes.push(mode.clone());
+        self.modes.sort_by_key(|mode| std::cmp::Reverse(mode.strength()));
+        if hold.since < self.since {
+            self.since = hold.since;
+            self.since_local = hold.since_local;
+            self.not_before = hold.earliest_start();
+            self.first_application_name = hold.first_application_name.clone();
+        }
+        self.proved_since = self.proved_since.min(hold.proved_since);
+        if self.scope_evidence.is_none() {
+            self.scope = hold.scope();
+            self.scope_evidence = hold.scope;
+        }
+    }
+
+    /// The label `state`.
+    pub fn state_label(&self) -> &str {
+        match self.id {
+            HolderId::Prepared(_) => "prepared",
+            HolderId::Backend(_) => self.session.state.as_str(),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Views → the JSON snapshot (`schema` 1): what `/api/v1/locks` answers.
+//!
+//! Times are RFC 3339 in UTC on the server's clock, durations are seconds, and what is unknown is
+//! null. What identifies persons and hosts is left out unless the reader may see details.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Holder, Lock, Picture, Session, View, Waiter};
+use crate::key::Key;
+use crate::mode::Mode;
+use crate::registry::Limit;
+use crate::sample::Pid;
+use crate::timestamp::Timestamp;
+use crate::tracker::{HolderId, Scope, ScopeEvidence};
+
+/// Polls in a row outside a transaction that make "probably session level" worth saying.
+const HINT_POLLS: u32 = 10;
+
+/// Renders all servers into one JSON object. `now` is our clock, to tell a picture that is too old.
+pub fn render_snapshot<'a>(
+    views: impl IntoIterator<Item = &'a View>,
+    now: Timestamp,
+    details: bool,
+) -> Vec<u8> {
+    let snapshot = Snapshot {
+        schema: 1,
+        servers: views.into_iter().map(|view| ServerJson::of(view, now, details)).collect(),
+    };
+    // Strings and numbers in plain structs: there is nothing in it that could fail to serialize.
+    let mut json = serde_json::to_vec(&snapshot).unwrap_or_default();
+    json.push(b'\n');
+    json
+}
+
+#[derive(Serialize)]
+struct Snapshot<'a> {
+    schema: u32,
+    servers: Vec<ServerJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ServerJson<'a> {
+    server: &'a str,
+    up: bool,
+    error: Option<&'a str>,
+    version: Option<&'a str>,
+    role: Option<&'static str>,
+    system_identifier: Option<&'a str>,
+    polled_at: Option<Timestamp>,
+    clock_offset_seconds: Option<f64>,
+    looked_at: Option<LookedAt>,
+    lock_table: LockTable,
+    locks: Option<Vec<LockJson<'a>>>,
+}
+
+#[derive(Serialize)]
+struct LookedAt {
+    databases: usize,
+    rows: usize,
+    privileges: &'static str,
+}
+
+#[derive(Serialize)]
+struct LockTable {
+    entries: Option<u64>,
+    capacity: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct LockJson<'a> {
+    datname: &'a str,
+    key: Key,
+    lock: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    display_name: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<serde_json::Map<String, serde_json::Value>>,
+    candidates: Vec<CandidateJson<'a>>,
+    limits: Limits,
+    holders: Vec<HolderJson<'a>>,
+    waiters: Vec<WaiterJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct CandidateJson<'a> {
+    lock: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Limits {
+    max_hold_seconds: Option<f64>,
+    max_wait_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct SessionJson<'a> {
+    backend_start: Option<Timestamp>,
+    application_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usename: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_addr: Option<Option<IpAddr>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_port: Option<Option<i32>>,
+    state: Option<&'a str>,
+    wait_event: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct HolderJson<'a> {
+    pid: Option<Pid>,
+    #[serde(flatten)]
+    session: SessionJson<'a>,
+    first_application_name: Option<&'a str>,
+    mode: &'a Mode,
+    modes: &'a [Mode],
+    scope: Scope,
+    scope_evidence: String,
+    since: Timestamp,
+    seen_for_seconds: f64,
+    held_at_least_seconds: Option<f64>,
+    held_at_most_seconds: Option<f64>,
+    transactions_seen: u32,
+    has_written: Option<bool>,
+    prepared: Option<PreparedJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct PreparedJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Option<&'a str>>,
+    prepared_at: Option<Timestamp>,
+}
+
+#[derive(Serialize)]
+struct WaiterJson<'a> {
+    pid: Pid,
+    #[serde(flatten)]
+    session: SessionJson<'a>,
+    mode: &'a Mode,
+    waiting_since: Option<Timestamp>,
+    waited_seconds: Option<f64>,
+    xmin_age: Option<u32>,
+}
+
+impl<'a> ServerJson<'a> {
+    fn of(view: &'a View, now: Timestamp, details: bool) -> Self {
+        let picture = view.fresh_picture(now);
+        Self {
+            server: &view.server,
+            up: picture.is_some(),
+            error: match (picture, &view.error) {
+                (Some(_), _) => None,
+                (None, Some(error)) => Some(error),
+                (None, None) => Some("no poll has been answered lately"),
+            },
+            version: view.facts.version.as_deref(),
+            role: picture.map(|picture| picture.role()),
+            system_identifier: view.facts.system_identifier.as_deref(),
+            polled_at: picture.map(|picture| picture.at),
+            clock_offset_seconds: picture.map(Picture::clock_offset_seconds),
+            looked_at: picture.map(|picture| LookedAt {
+                databases: view.datnames.len(),
+                rows: picture.rows_granted + picture.rows_waiting,
+                privileges: match picture.privileges_sufficient {
+                    Some(true) => "sufficient",
+                    Some(false) => "state of other sessions is hidden",
+                    None => "unknown",
+                },
+            }),
+            lock_table: LockTable {
+                entries: picture.and_then(|picture| picture.table_entries),
+                capacity: view.facts.table_capacity,
+            },
+            locks: picture.map(|picture| {
+                picture.locks.iter().map(|lock| LockJson::of(lock, picture.at, details)).collect()
+            }),
+        }
+    }
+}
+
+impl<'a> LockJson<'a> {
+    fn of(lock: &'a Lock, at: Timestamp, details: bool) -> Self {
+        let resolution = &lock.label.resolution;
+        Self {
+            datname: &lock.label.datname,
+            key: lock.id.key,
+            lock: resolution.lock.as_deref(),
+            display_name: (details && resolution.lock.is_some()).then(|| resolution.display_name()),
+            parameters: details.then(|| {
+                let parameter = |(name, value): &(std::sync::Arc<str>, String)| {
+                    (name.to_string(), value.clone().into())
+                };
+                resolution.parameters.iter().map(parameter).collect()
+            }),
+            candidates: resolution
+                .candidates
+                .iter()
+                .map(|candidate| CandidateJson {
+                    lock: &candidate.name,
+                    reason: details.then(|| candidate.to_string()),
+                })
+                .collect(),
+            limits: Limits {
+                max_hold_seconds: finite_seconds(resolution.max_hold),
+                max_wait_seconds: finite_seconds(resolution.max_wait),
+            },
+            holders: lock.holders.iter().map(|one| HolderJson::of(one, at, details)).collect(),
+            waiters: lock.waiters.iter().map(|one| WaiterJson::of(one, at, details)).collect(),
+        }
+    }
+}
+
+impl<'a> SessionJson<'a> {
+    fn of(session: &'a Session, details: bool) -> Self {
+        Self {
+            backend_start: session.backend_start,
+            application_name: session.application_name.as_deref(),
+            usename: details.then_some(session.usename.as_deref()),
+            client_addr: details.then_some(session.client_addr),
+            client_port: details.then_some(session.client_port),
+            state: session.known_state(),
+            wait_event: session.wait_event.as_deref(),
+        }
+    }
+}
+
+impl<'a> HolderJson<'a> {
+    fn of(holder: &'a Holder, at: Timestamp, details: bool) -> Self {
+        Self {
+            pid: holder.id.pid(),
+            session: SessionJson::of(&holder.session, details),
+            first_application_name: holder.first_application_name.as_deref(),
+            mode: &holder.mode,
+            modes: &holder.modes,
+            scope: holder.scope,
+            scope_evidence: render_scope(holder),
+            since: holder.since,
+            seen_for_seconds: at.since(holder.since).as_secs_f64(),
+            held_at_least_seconds: (holder.proved_since < at)
+                .then(|| at.since(holder.proved_since).as_secs_f64()),
+            held_at_most_seconds: holder.not_before.map(|start| at.since(start).as_secs_f64()),
+            transactions_seen: holder.transactions_seen,
+            has_written: holder.has_written,
+            prepared: match &holder.id {
+                HolderId::Backend(_) => None,
+                HolderId::Prepared(_) => Some(PreparedJson {
+                    gid: holder
+                        .prepared
+                        .as_ref()
+                        .filter(|_| details)
+                        .map(|prepared| &*prepared.transaction.gid),
+                    owner: details.then(|| {
+                        holder.prepared.as_ref().and_then(|prepared| prepared.owner.as_deref())
+                    }),
+                    prepared_at: holder.prepared.as_ref().map(|one| one.transaction.prepared_at),
+                }),
+            },
+        }
+    }
+}
+
+impl<'a> WaiterJson<'a> {
+    fn of(waiter: &'a Waiter, at: Timestamp, details: bool) -> Self {
+        Self {
+            pid: waiter.pid,
+            session: SessionJson::of(&waiter.session, details),
+            mode: &waiter.mode,
+            waiting_since: waiter.since,
+            waited_seconds: waiter.since.map(|start| at.since(start).as_secs_f64()),
+            xmin_age: waiter.snapshot_age,
+        }
+    }
+}
+
+/// What is known of a hold's scope, in words.
+fn render_scope(holder: &Holder) -> String {
+    match holder.scope_evidence {
+        Some(ScopeEvidence::IdleOutsideTransaction) => {
+            "session: the backend was idle outside a transaction".to_owned()
+        }
+        Some(ScopeEvidence::OutlivedFailedTransaction) => {
+            "session: it outlived a failed transaction".to_owned()
+        }
+        Some(ScopeEvidence::OutlivedTransactionUnderWaiter) => {
+            "session: the holder's transaction changed while somebody waited".to_owned()
+        }
+        Some(ScopeEvidence::Prepared) => "transaction: it is prepared".to_owned(),
+        None if holder.session.known_state().is_none()
+            && holder.polls_outside_transaction >= HINT_POLLS =>
+        {
+            format!(
+                "probably session level: outside a transaction in {} polls in a row",
+                holder.polls_outside_transaction
+            )
+        }
+        None => "session or transaction".to_owned(),
+    }
+}
+
+fn finite_seconds(limit: Limit) -> Option<f64> {
+    match limit {
+        Limit::Of(duration) => Some(Duration::as_secs_f64(&duration)),
+        Limit::Unlimited => None,
+    }
+}
