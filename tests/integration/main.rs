@@ -3,4 +3,5 @@
 
 mod support;
 
+mod fleet;
 mod testbed;

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the test bed offers whole vocabularies; not every word is used yet")]
 
 pub mod exporter;
+pub mod fleet;
 pub mod http;
 pub mod pgbouncer;
 pub mod port;
@@ -34,6 +35,7 @@ use futures_util::FutureExt as _;
 #[allow(unused_imports, reason = "tests name the parts they use from here")]
 pub use self::{
     exporter::{Exporter, locks},
+    fleet::Fleet,
     pgbouncer::{PgBouncer, PoolMode},
     postgres::Postgres,
     prometheus::Prometheus,

@@ -107,7 +107,10 @@ impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "the log belongs into the report of the failed test")]
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("--- the log of {}:\n{}---", self.name, self.log());
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(40)..];
+            eprintln!("--- the end of the log of {}:\n{}\n---", self.name, tail.join("\n"));
         }
         // An unwaited child keeps its id, so the signal cannot reach a stranger.
         if matches!(self.child.try_wait(), Ok(Some(_))) {
