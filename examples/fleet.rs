@@ -138,12 +138,7 @@ pub async fn run(
     }
     end.await?;
     systems.shutdown().await;
-    if pooler {
-        let operator = App::connect(&servers.direct, "app", "operator").await?;
-        for key in [key::POOLED_SIGNUP, key::BILLING] {
-            operator.end_idle_holders(key).await?;
-        }
-    }
+    settle("the way home", end_lasting_holders(&servers).await).await;
     report("the fleet went home");
     Ok(())
 }
@@ -216,7 +211,7 @@ async fn s3_pooled_signup(servers: &Servers) -> Result {
     if waiting.await.is_err() {
         direct.cancel().await?;
     }
-    servers.app("operator").await?.end_idle_holders(key::POOLED_SIGNUP).await
+    servers.app("operator").await?.end_holders(key::POOLED_SIGNUP).await
 }
 
 /// S4: a session-level lock taken inside a transaction that is rolled back. The lock outlives the
@@ -389,13 +384,17 @@ async fn s10_inventory(servers: &Servers) -> Result {
 /// S12: nightly billing on three servers, moved behind a pooler. All three are given the lock,
 /// because they are given the same server connection, and customers are charged three times.
 async fn s12_billing(servers: &Servers) -> Result {
+    let mut believers = Vec::new();
     for application in ["billing-a", "billing-b", "billing-c"] {
         let billing = servers.pooled(application).await?;
-        billing.is_true(&format!("SELECT pg_try_advisory_lock({})", key::BILLING)).await?;
+        if billing.is_true(&format!("SELECT pg_try_advisory_lock({})", key::BILLING)).await? {
+            believers.push(billing);
+        }
         seconds(3).await;
     }
+    drop(believers);
     seconds(3).await;
-    servers.app("operator").await?.end_idle_holders(key::BILLING).await?;
+    servers.app("operator").await?.end_holders(key::BILLING).await?;
     seconds(1).await;
     Ok(())
 }
@@ -539,13 +538,13 @@ impl App {
         Ok(self.client.cancel_token().cancel_query(NoTls).await?)
     }
 
-    /// What an operator does about a lock that nobody will release: end the backend that holds it.
-    async fn end_idle_holders(&self, key: &str) -> Result {
+    /// What an operator does about a lock that nobody will release: end the backends that hold it.
+    async fn end_holders(&self, key: &str) -> Result {
         self.run(&format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
+            "SELECT pg_terminate_backend(pid) FROM pg_locks \
              WHERE locktype = 'advisory' AND granted AND objsubid = 1 \
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-             AND (classid::bigint << 32) | objid::bigint = {key} AND state = 'idle'"
+             AND (classid::bigint << 32) | objid::bigint = {key}"
         ))
         .await
     }
@@ -570,6 +569,16 @@ async fn create_database(servers: &Servers, database: &str) -> Result {
     let exists = format!("SELECT true FROM pg_database WHERE datname = '{database}'");
     if !operator.is_true(&exists).await? {
         operator.run(&format!("CREATE DATABASE {database}")).await?;
+    }
+    Ok(())
+}
+
+/// Ends what would outlive the fleet: locks that a pooler keeps, and transfers that wait for each
+/// other, of which the server would notice only later that their clients are gone.
+async fn end_lasting_holders(servers: &Servers) -> Result {
+    let operator = servers.app("operator").await?;
+    for key in [key::POOLED_SIGNUP, key::BILLING, key::ACCOUNTS[0], key::ACCOUNTS[1]] {
+        operator.end_holders(key).await?;
     }
     Ok(())
 }
