@@ -1,0 +1,7 @@
+//! What crosses a boundary: a real PostgreSQL, a real PgBouncer, a real Prometheus and the built
+//! binary. One crate for all of it, because linking once is most of what a test run costs.
+
+mod support;
+
+mod fleet;
+mod testbed;

@@ -1,0 +1,145 @@
+//! A Prometheus that lives for one test and scrapes every second, and the checks of `promtool`.
+//! It is the judge of whether what is served is what the world's scrapers understand.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::port::Port;
+use super::process::{Process, make_home, unprivileged_command};
+use super::{Tool, http};
+
+/// A monitoring server of one's own.
+pub struct Prometheus {
+    // Dropped in this order: the server ends before its folder goes.
+    _process: Process,
+    port: Port,
+    _home: TempDir,
+}
+
+impl Prometheus {
+    /// Starts a server that scrapes these targets under the job `locks`, without rules.
+    pub async fn start(targets: &[SocketAddr]) -> Prometheus {
+        Prometheus::start_with_rules(targets, &[]).await
+    }
+
+    /// Starts a server that also evaluates these rule files every second.
+    pub async fn start_with_rules(targets: &[SocketAddr], rules: &[&Path]) -> Prometheus {
+        let home = make_home();
+        let port = Port::reserve();
+        let configuration = serde_json::json!({
+            "global": { "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s" },
+            "rule_files": copy_rules(rules, home.path()),
+            "scrape_configs": [{
+                "job_name": "locks",
+                "static_configs": [{ "targets": targets }],
+            }],
+        });
+        let file = home.path().join("prometheus.yml");
+        // JSON is YAML, and nothing needs quoting by hand.
+        fs::write(&file, configuration.to_string()).expect("the folder is ours");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
+        let mut command = unprivileged_command(&Tool::Prometheus.path(), home.path());
+        command
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", home.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--log.level=warn");
+        let mut process = Process::start(command, &home.path().join("prometheus.log"), "KILL");
+        process
+            .until_ready(async |_| {
+                let ready = http::request("GET", address, "/-/ready", &[]).await;
+                ready.is_ok_and(|response| response.status == 200)
+            })
+            .await;
+        Prometheus { _process: process, port, _home: home }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// An instant query's vector: labels with `__name__`, and values. A scalar has no labels.
+    pub async fn query(&self, promql: &str) -> Vec<(BTreeMap<String, String>, f64)> {
+        let path = format!("/api/v1/query?query={}", percent_encode(promql));
+        let response = http::get(self.address(), &path, &[]).await;
+        assert_eq!(response.status, 200, "{promql}: {}", response.text());
+        let answer: Value = serde_json::from_slice(&response.body).expect("the answer is JSON");
+        let result = &answer["data"]["result"];
+        match answer["data"]["resultType"].as_str() {
+            Some("scalar") => vec![(BTreeMap::new(), parse_value(result))],
+            Some("vector") => result
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|series| {
+                    let labels = serde_json::from_value(series["metric"].clone());
+                    (labels.expect("labels are text"), parse_value(&series["value"]))
+                })
+                .collect(),
+            _ => panic!("{promql}: neither a vector nor a scalar: {answer}"),
+        }
+    }
+}
+
+/// Rule files are read by another user, who may not enter the project's folder.
+fn copy_rules(rules: &[&Path], home: &Path) -> Vec<String> {
+    let copy = |(number, rule): (usize, &&Path)| {
+        let name = format!("rules-{number}.yml");
+        fs::copy(rule, home.join(&name))
+            .unwrap_or_else(|error| panic!("cannot copy {}: {error}", rule.display()));
+        name
+    };
+    rules.iter().enumerate().map(copy).collect()
+}
+
+/// A value is `[time, "text"]`.
+fn parse_value(pair: &Value) -> f64 {
+    let text = pair[1].as_str().expect("a value is text");
+    text.parse().unwrap_or_else(|error| panic!("{text} is no value: {error}"))
+}
+
+fn percent_encode(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// Runs `promtool` with this input; the exit code is the caller's to judge.
+pub fn promtool(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(Tool::Promtool.path())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool starts");
+    let mut stdin = child.stdin.take().expect("standard input is a pipe");
+    // Written beside the reading, so that neither side fills a pipe that nobody empties.
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("promtool ends");
+    // A promtool that refuses early closes the pipe; its exit code tells.
+    let _ = writer.join();
+    output
+}
+
+/// Panics unless `promtool check metrics` accepts a scrape without a word.
+pub fn assert_metrics_pass(scrape: &str) {
+    let output = promtool(&["check", "metrics"], scrape);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.trim().is_empty(), "promtool says:\n{said}");
+}

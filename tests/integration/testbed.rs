@@ -1,0 +1,140 @@
+//! The test bed tests itself: what other tests lean on is shown here to hold, and to fail.
+
+use std::time::Duration;
+
+use crate::support::{
+    PgBouncer, PoolMode, Postgres, Prometheus, Relay, Session, eventually_within, http, prometheus,
+    require,
+};
+
+#[tokio::test]
+async fn a_throwaway_server_answers_over_loopback_and_socket() {
+    require!(Postgres);
+    let postgres = Postgres::builder().setting("max_prepared_transactions", 7).start().await;
+    for dsn in [postgres.dsn("app"), postgres.socket_dsn("app2")] {
+        let session = Session::connect(&dsn, "pod-a").await;
+        let setting = session.value("SHOW max_prepared_transactions").await;
+        assert_eq!(setting.as_deref(), Some("7"), "over {dsn}");
+        assert_eq!(session.value("SHOW application_name").await.as_deref(), Some("pod-a"));
+    }
+}
+
+#[tokio::test]
+async fn a_server_comes_back_on_its_port_after_a_stop_and_after_a_crash() {
+    require!(Postgres);
+    let mut postgres = Postgres::start().await;
+    let before = postgres.holds("pod-a", "42").await;
+    postgres.restart().await;
+    assert!(before.try_run("SELECT 1").await.is_err(), "a session outlived its server");
+    postgres.kill().await;
+    postgres.start_again().await;
+    let after = postgres.session("pod-a").await;
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(after.value(locks).await.as_deref(), Some("0"));
+    assert!(postgres.log().contains("automatic recovery"), "{}", postgres.log());
+}
+
+#[tokio::test]
+async fn a_session_waits_for_another_until_it_closes() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let holder = postgres.holds("pod-a", "42").await;
+    let first = postgres.waits("pod-b", "42").await;
+    let second = postgres.waits("pod-c", "42").await;
+    assert!(!first.statement.is_finished());
+    second.statement.cancel().await;
+
+    holder.close().await;
+    first.statement.finish().await;
+    let observer = postgres.session("observer").await;
+    let holders =
+        observer.rows("SELECT pid, granted FROM pg_locks WHERE locktype = 'advisory'").await;
+    assert_eq!(holders, [[Some(first.session.pid().to_string()), Some("t".to_owned())]]);
+}
+
+#[tokio::test]
+async fn a_pooler_gives_one_backend_to_two_clients_only_in_transaction_mode() {
+    require!(Postgres, PgBouncer);
+    let postgres = Postgres::start().await;
+    for (mode, is_shared) in [(PoolMode::Transaction, true), (PoolMode::Session, false)] {
+        let pooler = PgBouncer::start(&postgres, mode, 2).await;
+        let (pod_a, pod_b) = (pooler.session("pod-a").await, pooler.session("pod-b").await);
+        let backend = "SELECT pg_backend_pid()";
+        let (of_a, of_b) = (pod_a.value(backend).await, pod_b.value(backend).await);
+        assert!(of_a.is_some());
+        assert_eq!(of_a == of_b, is_shared, "in {mode} mode");
+        let console = pooler.console().await;
+        assert!(!console.rows("SHOW SERVERS").await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn prometheus_is_ready_and_answers_queries() {
+    require!(Prometheus);
+    let prometheus = Prometheus::start(&[]).await;
+    let answer = prometheus.query("label_replace(vector(2) + 1, \"a\", \"b c\", \"\", \"\")").await;
+    assert_eq!(answer[0].0["a"], "b c");
+    assert_eq!(answer[0].1, 3.0);
+    assert_eq!(http::get(prometheus.address(), "/nowhere", &[]).await.status, 404);
+}
+
+#[test]
+fn promtool_accepts_good_metrics_and_refuses_bad_ones() {
+    require!(Promtool);
+    prometheus::assert_metrics_pass(
+        "# HELP a_seconds Time.\n# TYPE a_seconds gauge\na_seconds 1\n",
+    );
+    let complaint =
+        prometheus::promtool(&["check", "metrics"], "# TYPE a_total gauge\na_total 1\n");
+    assert!(!complaint.status.success());
+}
+
+#[tokio::test]
+async fn the_relay_tells_one_round_trip_from_two_and_sees_statement_names() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let relay = Relay::start(&postgres).await;
+    let session = Session::connect_pooled(&relay.dsn("app"), "pod-a").await;
+
+    session.run("SELECT 1; SELECT 2").await;
+    let bursts = relay.bursts();
+    assert_eq!(bursts.len(), 1);
+    assert_eq!((bursts[0].messages.as_str(), bursts[0].reads), ("Q", 1));
+    assert_eq!(bursts[0].statements, ["SELECT 1; SELECT 2"]);
+
+    relay.forget();
+    // Sent without waiting for each other: two answers are owed, one round trip pays both.
+    let (first, second) = tokio::join!(session.try_run("SELECT 4"), session.try_run("SELECT 5"));
+    first.and(second).expect("both run");
+    let bursts = relay.bursts();
+    assert_eq!(bursts.len(), 1, "{bursts:?}");
+    assert_eq!((bursts[0].messages.as_str(), bursts[0].answers), ("QQ", 2));
+
+    relay.forget();
+    // The driver names and describes a statement in a first round trip and runs it in a second;
+    // the third, which closes it, nobody waits for.
+    session.client().query("SELECT 3", &[]).await.expect("a query");
+    let bursts = relay.bursts();
+    let messages: Vec<&str> = bursts.iter().map(|burst| burst.messages.as_str()).collect();
+    assert_eq!(messages[..2], ["PDS", "BES"]);
+    assert_eq!(bursts[0].named_statements.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_so_only_later_is_waited_for() {
+    let mut attempts = 0;
+    let value = eventually_within(Duration::from_secs(5), "the third attempt", async || {
+        attempts += 1;
+        assert_eq!(attempts, 3);
+        "reached"
+    })
+    .await;
+    assert_eq!(value, "reached");
+}
+
+#[tokio::test]
+#[should_panic(expected = "did not come to be: one is two, within 100ms; the last failure: \
+                           panicked at tests/integration/testbed.rs")]
+async fn what_never_comes_to_be_ends_with_its_last_failure() {
+    eventually_within(Duration::from_millis(100), "one is two", async || assert_eq!(1, 2)).await;
+}
