@@ -33,6 +33,11 @@ const NAMES_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 /// The lock table's entries are counted at every so many polls.
 const ENTRIES_EVERY: u64 = 15;
 
+const ACTIVITY_SQL: &str = include_str!("activity.sql");
+const PREPARED_SQL: &str = include_str!("prepared.sql");
+const ENTRIES_SQL: &str = include_str!("entries.sql");
+const FACTS_SQL: &str = include_str!("facts.sql");
+
 /// A connection that polls.
 pub struct Connection {
     client: Client,
@@ -197,12 +202,12 @@ impl Connection {
             join!(
                 client.simple_query(&begin),
                 client.query_typed(&self.locks_sql, &relations),
-                client.query_typed(include_str!("activity.sql"), &[]),
+                client.query_typed(without_comments(ACTIVITY_SQL), &[]),
                 OptionFuture::from(
-                    read_prepared.then(|| client.query_typed(include_str!("prepared.sql"), &[]))
+                    read_prepared.then(|| client.query_typed(without_comments(PREPARED_SQL), &[]))
                 ),
                 OptionFuture::from(
-                    count_entries.then(|| client.query_typed(include_str!("entries.sql"), &[]))
+                    count_entries.then(|| client.query_typed(without_comments(ENTRIES_SQL), &[]))
                 ),
                 client.simple_query("COMMIT"),
             )
@@ -248,7 +253,7 @@ impl Connection {
 
     /// Reads [`Facts`]. Not part of a poll: a failure leaves them unknown.
     pub async fn fetch_facts(&mut self, limit: Duration) -> Result<(), PollError> {
-        let query = self.client.query_typed(include_str!("facts.sql"), &[]);
+        let query = self.client.query_typed(without_comments(FACTS_SQL), &[]);
         let rows = timeout(limit, query).await.map_err(|_| PollError::PollTimeout(limit))??;
         let row = rows.first().ok_or(PollError::Answer)?;
         self.facts = Facts {
@@ -439,13 +444,19 @@ fn is_survivable(error: &tokio_postgres::Error) -> bool {
 /// `waitstart` came with 14. On an older server the column is a NULL in the same text, which costs
 /// nothing at run time and cannot drift from the other form.
 fn locks_sql(server_version: &str) -> String {
-    let sql = include_str!("locks.sql");
+    let sql = without_comments(include_str!("locks.sql"));
     match server_version.split(|c: char| !c.is_ascii_digit()).next().map(str::parse::<u32>) {
         Some(Ok(major)) if major < 14 => {
             sql.replace("granted, waitstart,", "granted, NULL::timestamptz,")
         }
         Some(Ok(_) | Err(_)) | None => sql.to_owned(),
     }
+}
+
+/// The statement below the comment that every `.sql` file opens with, which is for readers of the
+/// file: the server would parse it at every poll.
+fn without_comments(sql: &'static str) -> &'static str {
+    sql.find("SELECT").map_or(sql, |start| &sql[start..]).trim_end()
 }
 
 #[expect(clippy::disallowed_methods, reason = "when a poll was sent is part of what it says")]
@@ -462,6 +473,14 @@ mod tests {
         assert!(locks_sql("13.23").contains("granted, NULL::timestamptz,"));
         for version in ["14.0", "15.20 (Debian 15.20-0+deb12u1)", "18beta1", ""] {
             assert!(locks_sql(version).contains("granted, waitstart,"), "{version}");
+        }
+    }
+
+    #[test]
+    fn no_comment_is_sent_to_the_server() {
+        assert!(locks_sql("15.0").starts_with("SELECT locktype"));
+        for sql in [ACTIVITY_SQL, PREPARED_SQL, ENTRIES_SQL, FACTS_SQL].map(without_comments) {
+            assert!(sql.starts_with("SELECT") && !sql.contains("--"), "{sql}");
         }
     }
 
