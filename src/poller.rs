@@ -347,23 +347,26 @@ impl Poller {
 
 impl PoolerWatch {
     fn observe(&mut self, sample: &Sample, connection: &Connection) {
-        let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
-        let is_older = own
-            .and_then(|backend| backend.backend_start)
-            .is_some_and(|start| connection.opened_at().since(sample.local(start)) > OLDER_BACKEND);
-        let holds = sample.advisory.iter().any(|group| group.pid == Some(sample.own_pid));
-        if self.proof.is_none() {
-            self.proof = if is_older {
-                Some("our backend is older than our connection")
-            } else if self.pid.is_some_and(|pid| pid != sample.own_pid) {
-                Some("our backend changed under our connection")
-            } else if holds {
-                Some("our own backend holds an advisory lock, and we take none")
-            } else {
-                None
-            };
+        let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
+        if self.proof.is_some() {
+            return;
         }
-        self.pid = Some(sample.own_pid);
+        let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
+        let is_older = || {
+            own.and_then(|backend| backend.backend_start).is_some_and(|start| {
+                connection.opened_at().since(sample.local(start)) > OLDER_BACKEND
+            })
+        };
+        self.proof = if changed == Some(true) {
+            Some("our backend changed under our connection")
+        } else if changed.is_none() && is_older() {
+            // Judged at the first poll only: later our clock may have been set back.
+            Some("our backend is older than our connection")
+        } else if sample.advisory.iter().any(|group| group.pid == Some(sample.own_pid)) {
+            Some("our own backend holds an advisory lock, and we take none")
+        } else {
+            None
+        };
     }
 
     fn verdict(&self) -> Option<bool> {

@@ -349,10 +349,14 @@ impl SeriesSet {
             return OTHER.into();
         }
         let label = clean_label(name);
-        if let Err(position) = self.datnames.binary_search(&label) {
+        self.list_datname(&label);
+        label
+    }
+
+    fn list_datname(&mut self, label: &Arc<str>) {
+        if let Err(position) = self.datnames.binary_search(label) {
             self.datnames.insert(position, label.clone());
         }
-        label
     }
 
     /// Entries that name their databases have their series from the first poll on, at 0.
@@ -367,11 +371,9 @@ impl SeriesSet {
                 (None, Some(key)) => key.to_string().into(),
                 (None, None) => continue,
             };
-            let series = LockSeries {
-                datname: clean_label(&armed.datname),
-                lock: armed.resolution.label().into(),
-                key: text,
-            };
+            let datname = clean_label(&armed.datname);
+            self.list_datname(&datname);
+            let series = LockSeries { datname, lock: armed.resolution.label().into(), key: text };
             if self.registered_keys.take(&series, now) {
                 let resolution = Arc::new(armed.resolution);
                 match self.registered.get_mut(&series) {
@@ -386,6 +388,13 @@ impl SeriesSet {
         let counters = self.counters.keys.entry(series.clone()).or_default();
         if resolution.pattern.is_none() {
             counters.holder_changes.get_or_insert(0);
+        }
+        // A counter that is born at 1 has increased by nothing.
+        let LockSeries { datname, lock, .. } = series.clone();
+        self.counters.hold_durations.entry((datname.clone(), lock.clone())).or_default();
+        for outcome in WaitOutcome::ALL {
+            let labels = (datname.clone(), lock.clone(), outcome);
+            self.counters.wait_durations.entry(labels).or_default();
         }
         self.registered.insert(series, Registered { resolution, last_held: None });
     }

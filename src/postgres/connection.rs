@@ -135,6 +135,7 @@ impl Connection {
     /// Connects, within the time the connection string gives.
     pub async fn connect(dsn: &Dsn) -> Result<Self, PollError> {
         let config = dsn.connect_config()?;
+        let opened_at = local_now();
         let patience = dsn.connect_timeout();
         let (client, driver) = timeout(patience, config.connect(NoTls))
             .await
@@ -153,11 +154,11 @@ impl Connection {
             is_utf8,
             polls: 0,
             awaited_relations: Vec::new(),
-            opened_at: local_now(),
+            opened_at,
         })
     }
 
-    /// When we connected, on our clock. A backend that is older was not started for us.
+    /// When we began to connect, on our clock. A backend that is older was not started for us.
     pub fn opened_at(&self) -> Timestamp {
         self.opened_at
     }
