@@ -6,7 +6,7 @@
 //!
 //! Pure. Its input is the tracker's picture and what changed; `metrics` turns it into families.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,7 +130,8 @@ pub struct SeriesSet {
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
     last_holder: HashMap<LockSeries, (HolderId, Option<Timestamp>)>,
-    datnames: Vec<Arc<str>>,
+    armed_datnames: BTreeSet<Arc<str>>,
+    datnames: HashMap<DatabaseOid, Arc<str>>,
     counters: Counters,
     is_armed: bool,
 }
@@ -154,7 +155,8 @@ impl SeriesSet {
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
             last_holder: HashMap::new(),
-            datnames: Vec::new(),
+            armed_datnames: BTreeSet::new(),
+            datnames: HashMap::new(),
             counters: Counters::default(),
             is_armed: false,
         }
@@ -210,9 +212,9 @@ impl SeriesSet {
         PREPARED_APPLICATION.into()
     }
 
-    /// Databases that ever had a label of their own, in order.
-    pub fn datnames(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.datnames.iter()
+    /// Databases that have a label of their own, in order.
+    pub fn datnames(&self) -> BTreeSet<Arc<str>> {
+        self.armed_datnames.iter().chain(self.datnames.values()).cloned().collect()
     }
 
     /// Decides the labels of every key and application that is there now.
@@ -349,14 +351,8 @@ impl SeriesSet {
             return OTHER.into();
         }
         let label = clean_label(name);
-        self.list_datname(&label);
+        self.datnames.insert(database, label.clone());
         label
-    }
-
-    fn list_datname(&mut self, label: &Arc<str>) {
-        if let Err(position) = self.datnames.binary_search(label) {
-            self.datnames.insert(position, label.clone());
-        }
     }
 
     /// Entries that name their databases have their series from the first poll on, at 0.
@@ -372,7 +368,7 @@ impl SeriesSet {
                 (None, None) => continue,
             };
             let datname = clean_label(&armed.datname);
-            self.list_datname(&datname);
+            self.armed_datnames.insert(datname.clone());
             let series = LockSeries { datname, lock: armed.resolution.label().into(), key: text };
             if self.registered_keys.take(&series, now) {
                 let resolution = Arc::new(armed.resolution);
@@ -491,16 +487,29 @@ impl SeriesSet {
         keys.extend(self.steady_keys.release_idle(now));
         let gone: HashSet<LockSeries> =
             keys.iter().filter_map(|key| self.slotted.remove(key)).collect();
-        let applications = self.applications.release_idle(now);
-        self.databases.release_idle(now);
-        if gone.is_empty() && applications.is_empty() {
+        let applications: HashSet<Arc<str>> =
+            self.applications.release_idle(now).into_iter().collect();
+        let mut datnames: HashSet<Arc<str>> = self
+            .databases
+            .release_idle(now)
+            .iter()
+            .filter_map(|database| self.datnames.remove(database))
+            .collect();
+        let registered = &self.registered;
+        datnames.retain(|datname| registered.keys().all(|series| series.datname != *datname));
+        if gone.is_empty() && applications.is_empty() && datnames.is_empty() {
             return;
         }
-        self.counters.keys.retain(|series, _| !gone.contains(series));
-        self.counters.seconds.retain(|(series, application), _| {
-            !gone.contains(series) && !applications.contains(application)
+        let is_gone =
+            |series: &LockSeries| gone.contains(series) || datnames.contains(&series.datname);
+        let counters = &mut self.counters;
+        counters.keys.retain(|series, _| !is_gone(series));
+        counters.seconds.retain(|(series, application), _| {
+            !is_gone(series) && !applications.contains(application)
         });
-        self.last_holder.retain(|series, _| !gone.contains(series));
+        counters.hold_durations.retain(|(datname, _), _| !datnames.contains(datname));
+        counters.wait_durations.retain(|(datname, ..), _| !datnames.contains(datname));
+        self.last_holder.retain(|series, _| !is_gone(series));
     }
 }
 
