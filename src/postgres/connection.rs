@@ -185,7 +185,11 @@ impl Connection {
         awaited.dedup();
         let is_new = awaited.iter().any(|relation| !self.awaited_relations.contains(relation));
         self.awaited_relations = awaited;
-        if is_new { self.fetch_once(limit).await } else { Ok(sample) }
+        if !is_new {
+            return Ok(sample);
+        }
+        let again = self.fetch_once(limit).await?;
+        Ok(Sample { table_entries: again.table_entries.or(sample.table_entries), ..again })
     }
 
     async fn fetch_once(&mut self, limit: Duration) -> Result<Sample, PollError> {
