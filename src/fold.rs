@@ -5,7 +5,7 @@
 //! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::view::Picture;
 /// What is known of one server, from the samples so far.
 #[derive(Debug)]
 pub struct Fold {
+    server: Arc<str>,
     registry: Arc<Registry>,
     names: Names,
     tracker: Tracker,
@@ -48,6 +49,7 @@ impl Fold {
         limits: &Limits,
     ) -> Self {
         Self {
+            server: server.clone(),
             registry,
             names: Names::default(),
             tracker: Tracker::default(),
@@ -79,6 +81,19 @@ impl Fold {
             self.series.forget_labels();
         }
         self.names = names;
+    }
+
+    /// Databases that the registry names for this server and the server does not have. Their
+    /// entries name nothing, so it is likely that one of the two is misspelt.
+    pub fn missing_databases(&self) -> BTreeSet<Arc<str>> {
+        let known: HashSet<&str> =
+            self.names.databases.values().map(|database| &*database.name).collect();
+        let armed = self.registry.armed(&self.server, |_| true);
+        armed
+            .into_iter()
+            .map(|armed| armed.datname)
+            .filter(|datname| !known.contains(&**datname))
+            .collect()
     }
 
     /// What the sample speaks of and no name is known for.

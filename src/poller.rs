@@ -5,7 +5,7 @@
 //! one and never wait. The weather out there (a server that stops, a login refused, a catalog
 //! locked) never ends the loop; it is `up 0`, a counter by reason, and one line in the log.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -54,6 +54,7 @@ struct Condition {
     was_up: bool,
     privileges_hidden: bool,
     pooled: bool,
+    missing_databases: BTreeSet<Arc<str>>,
 }
 
 /// Kinds of outage that deserve a line of their own. A server that stops is lost, then gone, then
@@ -246,6 +247,7 @@ impl Poller {
         match connection.fetch_names().await {
             Ok(names) => {
                 self.fold.observe_names(names);
+                self.log_missing_databases();
                 // Who has no name even now was dropped; asking at every poll brings nothing.
                 self.names.read(self.fold.nameless(sample));
                 Ok(())
@@ -300,6 +302,19 @@ impl Poller {
         self.view.registered = Arc::new(series.registered().clone());
         self.view.datnames = series.datnames().into_iter().collect();
         self.published.send_replace(Arc::new(self.view.clone()));
+    }
+
+    fn log_missing_databases(&mut self) {
+        let missing = self.fold.missing_databases();
+        for datname in missing.difference(&self.condition.missing_databases) {
+            tracing::warn!(
+                server = %self.server.name,
+                database = %datname,
+                "the registry has entries for a database that the server does not have; they name \
+                 nothing here"
+            );
+        }
+        self.condition.missing_databases = missing;
     }
 
     fn log_outage(&mut self, error: &PollError, reason: FailureReason) {
