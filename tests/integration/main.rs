@@ -4,4 +4,6 @@
 mod support;
 
 mod fleet;
+mod lock;
+mod scrape;
 mod testbed;
