@@ -3,6 +3,7 @@
 
 mod support;
 
+mod fault;
 mod fleet;
 mod lock;
 mod scrape;
