@@ -5,6 +5,7 @@ mod support;
 
 mod fault;
 mod fleet;
+mod load;
 mod lock;
 mod scrape;
 mod testbed;
