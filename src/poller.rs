@@ -20,7 +20,8 @@ use crate::sample::{FailureReason, Pid, Sample};
 use crate::timestamp::Timestamp;
 use crate::view::{Picture, Polls, View};
 
-/// Names are read again this often, and after a failure to read them not before the second time.
+/// Names are read again this often, and after a try that left some unknown not before the second
+/// time.
 const NAMES_EVERY: Duration = Duration::from_secs(60);
 const NAMES_RETRY: Duration = Duration::from_secs(5);
 
@@ -44,7 +45,8 @@ pub struct Poller {
     published: watch::Sender<Arc<View>>,
     condition: Condition,
     names_read: Option<Instant>,
-    names_tried: Option<Instant>,
+    /// When a try to read names last left some unknown: it failed, or they are in no catalog.
+    names_lacked: Option<Instant>,
 }
 
 /// What was last said in the log, so that it is said once.
@@ -120,7 +122,7 @@ impl Poller {
             published,
             condition: Condition::default(),
             names_read: None,
-            names_tried: None,
+            names_lacked: None,
         };
         (poller, receiver)
     }
@@ -212,23 +214,21 @@ impl Poller {
         connection: &Connection,
         sample: &Sample,
     ) -> Result<(), PollError> {
-        let is_due = |last: Option<Instant>, every| last.is_none_or(|last| last.elapsed() >= every);
-        let is_wanted = is_due(self.names_read, NAMES_EVERY) || self.fold.lacks_names(sample);
-        if !is_wanted || !is_due(self.names_tried, NAMES_RETRY) && self.names_read.is_some() {
+        let is_over = |last: Option<Instant>, time| last.is_none_or(|last| last.elapsed() >= time);
+        let is_wanted = is_over(self.names_read, NAMES_EVERY) || self.fold.lacks_names(sample);
+        if !is_wanted || !is_over(self.names_lacked, NAMES_RETRY) {
             return Ok(());
         }
-        if self.condition.names_missing && !is_due(self.names_tried, NAMES_RETRY) {
-            return Ok(());
-        }
-        self.names_tried = Some(now());
         match connection.fetch_names().await {
             Ok(names) => {
                 self.names_read = Some(now());
                 self.condition.names_missing = false;
                 self.fold.observe_names(names);
+                self.names_lacked = self.fold.lacks_names(sample).then(now);
                 Ok(())
             }
             Err(error) if connection.is_usable(&error) => {
+                self.names_lacked = Some(now());
                 if !std::mem::replace(&mut self.condition.names_missing, true) {
                     tracing::warn!(
                         server = %self.server.name,
