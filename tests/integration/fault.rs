@@ -352,3 +352,24 @@ async fn behind_a_pooler_polls_work_and_a_lock_left_on_our_backend_is_shown() {
     }
     assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
 }
+
+#[tokio::test]
+async fn a_pooler_that_cannot_pass_a_poll_on_is_told_and_asked_again() {
+    require!(Postgres, PgBouncer);
+    let postgres = Postgres::start().await;
+    let statements = PgBouncer::start(&postgres, PoolMode::Statement, 1).await;
+    for (dsn, piece) in [
+        (statements.dsn("pgbouncer"), "admin console of a pooler"),
+        (statements.dsn("app"), "not allowed"),
+    ] {
+        let exporter = Exporter::watching(&dsn).start().await;
+        eventually("polls fail", async || {
+            let scrape = exporter.scrape().await;
+            assert_blind(&scrape);
+            assert!(failures_for(&scrape, "error") >= 2.0, "{}", exporter.log());
+        })
+        .await;
+        assert_eq!(exporter.logged(&["level=warn", piece]).len(), 1, "{}", exporter.log());
+        assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
+    }
+}

@@ -61,6 +61,21 @@ async fn every_key_is_shown_as_it_was_taken_in_its_own_database() {
 }
 
 #[tokio::test]
+async fn a_database_made_a_moment_ago_goes_by_its_name_from_the_first() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let exporter = watch(&postgres).await;
+    let operator = postgres.session("operator").await;
+    operator.run("CREATE DATABASE newborn").await;
+    let session = postgres.session_in("newborn", "pod-a").await;
+    session.run("SELECT pg_advisory_lock(42)").await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_holders").with("datname", "newborn").is(1.0);
+    let seconds = scrape.sample("pg_advisory_lock_hold_seconds_total");
+    assert_eq!(seconds.matches().len(), 1, "nothing is counted under another name");
+}
+
+#[tokio::test]
 async fn rows_are_as_many_as_the_server_counts() {
     require!(Postgres);
     let postgres = Postgres::builder().setting("max_prepared_transactions", 5).start().await;
