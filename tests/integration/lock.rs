@@ -147,6 +147,8 @@ async fn a_prepared_transaction_holds_its_key_without_a_session_and_across_a_res
 
     postgres.restart().await;
     let after = prepared_holder(&exporter).await;
+    let observer = postgres.session("observer").await;
+    assert_rows_are_the_servers(&exporter.scrape_fresh().await, &observer, [1, 0]).await;
     assert_eq!(after["prepared"], before["prepared"]);
     assert_eq!(after["since"], before["since"]);
     let scrape = exporter.scrape_fresh().await;
