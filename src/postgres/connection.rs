@@ -223,7 +223,10 @@ impl Connection {
             self.cancel();
             return Err(PollError::PollTimeout(limit + GRACE));
         };
-        let begun = decode_begin(&begun?)?;
+        let begun = match begun {
+            Err(error) if is_of_console(&error) => return Err(PollError::Answer),
+            begun => decode_begin(&begun?)?,
+        };
         let (advisory, other_locks) = row::decode_locks(&locks?)?;
         // From here on the lock table is safe. What the server could not tell in time is unknown;
         // a connection that broke meanwhile is a failed poll.
@@ -428,6 +431,14 @@ fn decode_begin(messages: &[SimpleQueryMessage]) -> Result<Begun, PollError> {
             })
         })
         .ok_or(PollError::Answer)
+}
+
+/// PgBouncer's console refuses what is none of its commands as a violation of the protocol, which no
+/// server does for the text of a statement. In its pools the same code is fatal.
+fn is_of_console(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|error| {
+        *error.code() == SqlState::PROTOCOL_VIOLATION && error.severity() == "ERROR"
+    })
 }
 
 /// An answer that may be missing: an error that leaves the connection alive is `None`.
