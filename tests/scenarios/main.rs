@@ -274,9 +274,9 @@ fn moments(poll: &Poll) -> impl Iterator<Item = f64> {
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let entries = std::fs::read_dir(folder).unwrap();
+    let entries = std::fs::read_dir(folder).expect("the folder of this file");
     let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
+        .map(|entry| entry.expect("a file").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     files.sort();

@@ -62,12 +62,8 @@ pub fn check_rows(sample: &Sample, picture: &Picture) -> Result<(), String> {
         });
         rows.collect::<HashSet<_>>().len()
     };
-    let held: usize = picture
-        .locks
-        .iter()
-        .flat_map(|lock| &lock.holders)
-        .map(|holder| holder.modes.len())
-        .sum();
+    let held: usize =
+        picture.locks.iter().flat_map(|lock| &lock.holders).map(|holder| holder.modes.len()).sum();
     let awaited: usize = picture.locks.iter().map(|lock| lock.waiters.len()).sum();
     if (rows(true), rows(false)) == (held, awaited) {
         return Ok(());
