@@ -388,13 +388,11 @@ impl Tracker {
                     before.remove(&id).or_else(|| self.take_prepared(&id, group, &mut before));
                 let hold = match known {
                     Some(known) if known.is_of(session.backend_start) => {
-                        seen.keeps_waiter = queue.get(&key).is_some_and(|waiters| {
-                            waiters.iter().any(|(pid, mode)| {
-                                group.pid != Some(*pid) && mode.conflicts_with(&group.mode)
-                            })
-                        }) && !other_modes(&id)
-                            .any(|other| before.contains_key(&other))
-                            && !holds_in_other_mode(sample, group, key.key);
+                        let has_one_mode = || {
+                            !other_modes(&id).any(|other| before.contains_key(&other))
+                                && !holds_in_other_mode(sample, group, key.key)
+                        };
+                        seen.keeps_waiter = keeps_waiter(queue, group, key) && has_one_mode();
                         let Continued { hold, is_unbroken, ended } = known.continued(&seen);
                         if is_unbroken {
                             let held = (holder.clone(), group.mode.clone());
@@ -494,6 +492,14 @@ fn other_modes(id: &HoldId) -> impl Iterator<Item = HoldId> + '_ {
         .into_iter()
         .filter(|mode| *mode != id.mode)
         .map(|mode| HoldId { mode, ..id.clone() })
+}
+
+/// Whether somebody else has stayed in the queue for the key in a mode that the row conflicts with.
+fn keeps_waiter(queue: &Queue, group: &KeyGroup, key: KeyId) -> bool {
+    queue.get(&key).is_some_and(|waiters| {
+        let is_kept = |mode: &Mode| mode.conflicts_with(&group.mode);
+        waiters.iter().any(|(pid, mode)| group.pid != Some(*pid) && is_kept(mode))
+    })
 }
 
 /// Whether the holder of a row has the key in another mode beside it.
