@@ -300,7 +300,7 @@ impl Poller {
         let series = self.fold.series();
         self.view.counters = Arc::new(series.counters().clone());
         self.view.registered = Arc::new(series.registered().clone());
-        self.view.datnames = series.datnames().into_iter().collect();
+        self.view.datnames = series.datnames().cloned().collect();
         self.published.send_replace(Arc::new(self.view.clone()));
     }
 

@@ -130,10 +130,13 @@ pub struct SeriesSet {
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
     last_holder: HashMap<LockSeries, (HolderId, Option<Timestamp>)>,
-    armed_datnames: BTreeSet<Arc<str>>,
-    datnames: HashMap<DatabaseOid, Arc<str>>,
+    /// Labels of databases, as long as they have a slot.
+    datnames: BTreeMap<DatabaseOid, Arc<str>>,
+    /// Labels of databases that the registry names: their series are there from the start.
+    named: HashSet<Arc<str>>,
     counters: Counters,
-    is_armed: bool,
+    /// Names or the registry are not those that the labels were made of.
+    is_stale: bool,
 }
 
 impl SeriesSet {
@@ -155,10 +158,10 @@ impl SeriesSet {
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
             last_holder: HashMap::new(),
-            armed_datnames: BTreeSet::new(),
-            datnames: HashMap::new(),
+            datnames: BTreeMap::new(),
+            named: HashSet::new(),
             counters: Counters::default(),
-            is_armed: false,
+            is_stale: true,
         }
     }
 
@@ -172,10 +175,10 @@ impl SeriesSet {
         &self.registered
     }
 
-    /// Names or the registry changed: every key is asked for anew. Slots and counters stay.
+    /// Names or the registry changed: at the next sample every key is asked for anew. Slots and
+    /// counters stay, and what ended meanwhile counts under the label it had.
     pub fn forget_labels(&mut self) {
-        self.labels.clear();
-        self.is_armed = false;
+        self.is_stale = true;
     }
 
     /// The scope that the registry declares for a key.
@@ -185,7 +188,7 @@ impl SeriesSet {
         names: &Names,
         registry: &Registry,
     ) -> Option<DeclaredScope> {
-        match self.labels.get(&key) {
+        match self.labels.get(&key).filter(|_| !self.is_stale) {
             Some(label) => label.resolution.scope,
             None => resolve(registry, &self.server, names, key).scope,
         }
@@ -213,8 +216,8 @@ impl SeriesSet {
     }
 
     /// Databases that have a label of their own, in order.
-    pub fn datnames(&self) -> BTreeSet<Arc<str>> {
-        self.armed_datnames.iter().chain(self.datnames.values()).cloned().collect()
+    pub fn datnames(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.datnames.values().chain(&self.named).collect::<BTreeSet<_>>().into_iter()
     }
 
     /// Decides the labels of every key and application that is there now.
@@ -227,7 +230,7 @@ impl SeriesSet {
     ) {
         let now = sample.at_local;
         self.release_idle(now);
-        if !self.is_armed {
+        if self.is_stale {
             self.arm(registry, names, now);
         }
         let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
@@ -243,6 +246,7 @@ impl SeriesSet {
             let label = self.decide_label(key, is_awaited, names, registry, now);
             self.labels.insert(key, label);
         }
+        self.is_stale = false;
         self.observe_applications(sample, tracker, now);
     }
 
@@ -273,8 +277,8 @@ impl SeriesSet {
         let known = self.labels_before.get(&key).cloned();
         let polls = known.as_ref().map_or(0, |label| label.polls).saturating_add(1);
         let (resolution, datname) = match &known {
-            Some(label) => (label.resolution.clone(), label.datname.clone()),
-            None => (
+            Some(label) if !self.is_stale => (label.resolution.clone(), label.datname.clone()),
+            Some(_) | None => (
                 Arc::new(resolve(registry, &self.server, names, key)),
                 datname(names, key.database),
             ),
@@ -285,6 +289,7 @@ impl SeriesSet {
             None => self.decide_unregistered(own_datname, key, polls, is_awaited, now),
         };
         if let Some(label) = known
+            && !self.is_stale
             && label.series == series
             && label.polls >= STEADY_POLLS
         {
@@ -347,17 +352,20 @@ impl SeriesSet {
         name: &Arc<str>,
         now: Timestamp,
     ) -> Arc<str> {
-        if !self.databases.take(&database, now) {
+        let label = clean_label(name);
+        if !self.databases.take(&database, now) && !self.named.contains(&label) {
             return OTHER.into();
         }
-        let label = clean_label(name);
-        self.datnames.insert(database, label.clone());
+        let before = self.datnames.insert(database, label.clone());
+        if before.is_some_and(|before| before != label) {
+            self.release_datnames();
+        }
         label
     }
 
     /// Entries that name their databases have their series from the first poll on, at 0.
     fn arm(&mut self, registry: &Registry, names: &Names, now: Timestamp) {
-        self.is_armed = true;
+        self.named.clear();
         let is_utf8 = |datname: &str| {
             names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
         };
@@ -367,9 +375,12 @@ impl SeriesSet {
                 (None, Some(key)) => key.to_string().into(),
                 (None, None) => continue,
             };
-            let datname = clean_label(&armed.datname);
-            self.armed_datnames.insert(datname.clone());
-            let series = LockSeries { datname, lock: armed.resolution.label().into(), key: text };
+            let series = LockSeries {
+                datname: clean_label(&armed.datname),
+                lock: armed.resolution.label().into(),
+                key: text,
+            };
+            self.named.insert(series.datname.clone());
             if self.registered_keys.take(&series, now) {
                 let resolution = Arc::new(armed.resolution);
                 match self.registered.get_mut(&series) {
@@ -472,11 +483,18 @@ impl SeriesSet {
         else {
             return;
         };
-        let now = (holder.id.clone(), holder.session.backend_start);
-        let before = self.last_holder.insert(lock.label.series.clone(), now.clone());
-        if before.is_some_and(|before| before != now)
-            && let Some(counters) = self.counters.keys.get_mut(&lock.label.series)
-        {
+        let (id, start) = (&holder.id, holder.session.backend_start);
+        let Some((known, known_start)) = self.last_holder.get_mut(&lock.label.series) else {
+            self.last_holder.insert(lock.label.series.clone(), (id.clone(), start));
+            return;
+        };
+        // A start that was hidden and is not any more is no other session's.
+        if known == id && (known_start.is_none() || start.is_none() || *known_start == start) {
+            *known_start = known_start.or(start);
+            return;
+        }
+        (*known, *known_start) = (id.clone(), start);
+        if let Some(counters) = self.counters.keys.get_mut(&lock.label.series) {
             counters.holder_changes = counters.holder_changes.map(|changes| changes + 1);
         }
     }
@@ -487,29 +505,34 @@ impl SeriesSet {
         keys.extend(self.steady_keys.release_idle(now));
         let gone: HashSet<LockSeries> =
             keys.iter().filter_map(|key| self.slotted.remove(key)).collect();
-        let applications: HashSet<Arc<str>> =
-            self.applications.release_idle(now).into_iter().collect();
-        let mut datnames: HashSet<Arc<str>> = self
-            .databases
-            .release_idle(now)
-            .iter()
-            .filter_map(|database| self.datnames.remove(database))
-            .collect();
-        let registered = &self.registered;
-        datnames.retain(|datname| registered.keys().all(|series| series.datname != *datname));
-        if gone.is_empty() && applications.is_empty() && datnames.is_empty() {
+        let applications = self.applications.release_idle(now);
+        let databases = self.databases.release_idle(now);
+        if !databases.is_empty() {
+            for database in databases {
+                self.datnames.remove(&database);
+            }
+            self.release_datnames();
+        }
+        if gone.is_empty() && applications.is_empty() {
             return;
         }
-        let is_gone =
-            |series: &LockSeries| gone.contains(series) || datnames.contains(&series.datname);
-        let counters = &mut self.counters;
-        counters.keys.retain(|series, _| !is_gone(series));
-        counters.seconds.retain(|(series, application), _| {
-            !is_gone(series) && !applications.contains(application)
+        self.counters.keys.retain(|series, _| !gone.contains(series));
+        self.counters.seconds.retain(|(series, application), _| {
+            !gone.contains(series) && !applications.contains(application)
         });
-        counters.hold_durations.retain(|(datname, _), _| !datnames.contains(datname));
-        counters.wait_durations.retain(|(datname, ..), _| !datnames.contains(datname));
-        self.last_holder.retain(|series, _| !is_gone(series));
+        self.last_holder.retain(|series, _| !gone.contains(series));
+    }
+
+    /// Forgets what was counted under a database's label that nothing has any more.
+    fn release_datnames(&mut self) {
+        let mut kept: HashSet<&str> = self.datnames.values().map(|label| &**label).collect();
+        kept.extend(self.registered.keys().map(|series| &*series.datname));
+        kept.insert(OTHER);
+        self.counters.keys.retain(|series, _| kept.contains(&*series.datname));
+        self.counters.seconds.retain(|(series, _), _| kept.contains(&*series.datname));
+        self.counters.hold_durations.retain(|(datname, _), _| kept.contains(&**datname));
+        self.counters.wait_durations.retain(|(datname, ..), _| kept.contains(&**datname));
+        self.last_holder.retain(|series, _| kept.contains(&*series.datname));
     }
 }
 
