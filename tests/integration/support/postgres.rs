@@ -307,7 +307,7 @@ fn make_template(binaries: &Path) -> PathBuf {
     let mut initdb = unprivileged_command(&binaries.join("initdb"), home.path());
     initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
     // The smallest log segments: they are most of what a test would copy.
-    initdb.args(["--no-sync", "--no-instructions", "--wal-segsize=1", "-D"]).arg(&data);
+    initdb.args(["--no-sync", "--wal-segsize=1", "-D"]).arg(&data);
     run(&mut initdb, "");
     let mut single = unprivileged_command(&binaries.join("postgres"), home.path());
     single.args(["--single", "-F", "-D"]).arg(&data).arg("postgres");
