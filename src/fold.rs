@@ -103,3 +103,6 @@ impl Fold {
         picture
     }
 }
+
+#[cfg(test)]
+mod replay;
