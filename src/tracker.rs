@@ -462,7 +462,11 @@ impl Tracker {
             let hold = HoldId { holder: waiter, key: id.key, mode: id.mode.clone() };
             let outcome = if kept_out {
                 WaitOutcome::Gone
-            } else if self.holds.get(&hold).is_some_and(|hold| hold.polls == 1) {
+            } else if self
+                .holds
+                .get(&hold)
+                .is_some_and(|hold| hold.polls == 1 && hold.is_of(wait.backend_start))
+            {
                 WaitOutcome::Granted
             } else {
                 WaitOutcome::Unknown
