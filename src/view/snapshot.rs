@@ -317,6 +317,7 @@ fn finite_seconds(limit: Limit) -> Option<f64> {
 mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use serde_json::{Value, json};
 
