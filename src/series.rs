@@ -134,6 +134,7 @@ pub struct SeriesSet {
     datnames: BTreeMap<DatabaseOid, Arc<str>>,
     /// Labels of databases that the registry names: their series are there from the start.
     named: HashSet<Arc<str>>,
+    unregistered: Option<Arc<Resolution>>,
     counters: Counters,
     /// Names or the registry are not those that the labels were made of.
     is_stale: bool,
@@ -160,6 +161,7 @@ impl SeriesSet {
             last_holder: HashMap::new(),
             datnames: BTreeMap::new(),
             named: HashSet::new(),
+            unregistered: None,
             counters: Counters::default(),
             is_stale: true,
         }
@@ -217,7 +219,7 @@ impl SeriesSet {
 
     /// Databases that have a label of their own, in order.
     pub fn datnames(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.datnames.values().collect::<BTreeSet<_>>().into_iter()
+        self.datnames.values().chain(&self.named).collect::<BTreeSet<_>>().into_iter()
     }
 
     /// Decides the labels of every key and application that is there now.
@@ -278,10 +280,10 @@ impl SeriesSet {
         let polls = known.as_ref().map_or(0, |label| label.polls).saturating_add(1);
         let (resolution, datname) = match &known {
             Some(label) if !self.is_stale => (label.resolution.clone(), label.datname.clone()),
-            Some(_) | None => (
-                Arc::new(resolve(registry, &self.server, names, key)),
-                datname(names, key.database),
-            ),
+            Some(_) | None => {
+                let resolution = Arc::new(resolve(registry, &self.server, names, key));
+                (self.share(resolution), datname(names, key.database))
+            }
         };
         let own_datname = self.decide_datname(key.database, &datname, now);
         let series = match &resolution.lock {
@@ -291,6 +293,7 @@ impl SeriesSet {
         if let Some(label) = known
             && !self.is_stale
             && label.series == series
+            && Arc::ptr_eq(&label.resolution, &resolution)
             && label.polls >= STEADY_POLLS
         {
             return label;
@@ -302,6 +305,19 @@ impl SeriesSet {
             series,
             polls,
         })
+    }
+
+    /// One copy for all keys without a name, of which there may be very many.
+    fn share(&mut self, resolution: Arc<Resolution>) -> Arc<Resolution> {
+        match &self.unregistered {
+            Some(shared) if **shared == *resolution => shared.clone(),
+            Some(_) | None => {
+                if resolution.lock.is_none() {
+                    self.unregistered = Some(resolution.clone());
+                }
+                resolution
+            }
+        }
     }
 
     /// Half of the slots go to whoever comes first; the other half only to keys that stay or keep
@@ -395,6 +411,13 @@ impl SeriesSet {
         let counters = self.counters.keys.entry(series.clone()).or_default();
         if resolution.pattern.is_none() {
             counters.holder_changes.get_or_insert(0);
+        }
+        // A counter that is born at 1 has increased by nothing.
+        let LockSeries { datname, lock, .. } = series.clone();
+        self.counters.hold_durations.entry((datname.clone(), lock.clone())).or_default();
+        for outcome in WaitOutcome::ALL {
+            let labels = (datname.clone(), lock.clone(), outcome);
+            self.counters.wait_durations.entry(labels).or_default();
         }
         self.registered.insert(series, Registered { resolution, last_held: None });
     }

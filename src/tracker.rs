@@ -200,6 +200,9 @@ pub enum WaitOutcome {
 }
 
 impl WaitOutcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Granted, Self::Gone, Self::Unknown];
+
     /// The label's value.
     pub const fn as_str(self) -> &'static str {
         match self {

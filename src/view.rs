@@ -127,9 +127,9 @@ pub struct Holder {
     /// Backend or prepared transaction.
     pub id: HolderId,
     /// The backend; all of it unknown for a prepared transaction.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// The prepared transaction, where it is one and its gid is known.
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<Arc<Prepared>>,
     /// The strongest of its modes.
     pub mode: Mode,
     /// All of its modes.
@@ -171,7 +171,7 @@ pub struct Waiter {
     /// The backend.
     pub pid: Pid,
     /// The backend.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// The mode it asks for.
     pub mode: Mode,
     /// `waitstart`
@@ -246,29 +246,29 @@ impl Picture {
     }
 }
 
-/// What a sample says of the sessions in it, by pid.
+/// Who is in a sample, drawn once for all the keys they hold.
 struct Scene<'a> {
-    backends: HashMap<Pid, &'a Backend>,
+    sessions: HashMap<Pid, Arc<Session>>,
+    snapshot_ages: HashMap<Pid, u32>,
     writers: HashSet<Pid>,
-    prepared: HashMap<HolderId, &'a PreparedTransaction>,
-    names: &'a Names,
+    prepared: HashMap<HolderId, Arc<Prepared>>,
     series: &'a SeriesSet,
 }
 
 impl<'a> Scene<'a> {
-    fn of(
-        sample: &'a Sample,
-        tracker: &'a Tracker,
-        names: &'a Names,
-        series: &'a SeriesSet,
-    ) -> Self {
-        let own_transaction = |locktype: &str| locktype == "transactionid";
+    fn of(sample: &Sample, tracker: &Tracker, names: &Names, series: &'a SeriesSet) -> Self {
+        let backends = || sample.backends.iter().flatten();
         Self {
-            backends: sample.backends.iter().flatten().map(|one| (one.pid, one)).collect(),
+            sessions: backends()
+                .map(|backend| (backend.pid, Arc::new(Session::of(backend, names, series))))
+                .collect(),
+            snapshot_ages: backends()
+                .filter_map(|one| Some((one.pid, one.snapshot_age?)))
+                .collect(),
             writers: sample
                 .other_locks
                 .iter()
-                .filter(|row| row.granted && own_transaction(&row.tag.locktype))
+                .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
             prepared: sample
@@ -276,42 +276,40 @@ impl<'a> Scene<'a> {
                 .iter()
                 .filter(|group| group.pid.is_none())
                 .filter_map(|group| {
-                    Some((tracker.holder_id(group), tracker.prepared(&group.transaction)?))
+                    let transaction = tracker.prepared(&group.transaction)?.clone();
+                    let owner = names.roles.get(&transaction.owner).cloned();
+                    Some((tracker.holder_id(group), Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
-            names,
             series,
         }
     }
 
-    fn draw_session(&self, pid: Option<Pid>, known_start: Option<Timestamp>) -> Session {
-        let backend = pid.and_then(|pid| self.backends.get(&pid));
-        let application_name = backend.and_then(|one| one.application_name.clone());
-        Session {
-            backend_start: backend.and_then(|one| one.backend_start).or(known_start),
-            application_label: self.series.application_label(application_name.as_ref()),
-            application_name,
-            usename: backend.and_then(|one| self.names.roles.get(&one.role?)).cloned(),
-            client_addr: backend.and_then(|one| one.client_addr),
-            client_port: backend.and_then(|one| one.client_port),
-            state: backend.map_or(State::Unknown, |one| one.state.clone()),
-            wait_event: backend.and_then(|one| one.wait_event.clone()),
+    /// A backend without activity is unknown but for what was seen of it before.
+    fn draw_session(&self, pid: Pid, known_start: Option<Timestamp>) -> Arc<Session> {
+        match self.sessions.get(&pid) {
+            Some(session) if session.backend_start.is_some() || known_start.is_none() => {
+                session.clone()
+            }
+            Some(session) => {
+                Arc::new(Session { backend_start: known_start, ..Session::clone(session) })
+            }
+            None => Arc::new(Session {
+                backend_start: known_start,
+                ..Session::unknown(self.series.application_label(None))
+            }),
         }
     }
 
     fn draw_holder(&self, id: &HolderId, mode: &Mode, hold: &Hold) -> Holder {
-        let pid = id.pid();
-        let mut session = self.draw_session(pid, hold.backend_start);
-        if pid.is_none() {
-            session.application_label = self.series.prepared_label();
-        }
+        let session = match id {
+            HolderId::Backend(pid) => self.draw_session(*pid, hold.backend_start),
+            HolderId::Prepared(_) => Arc::new(Session::unknown(self.series.prepared_label())),
+        };
         Holder {
             id: id.clone(),
             session,
-            prepared: self.prepared.get(id).map(|transaction| Prepared {
-                transaction: (*transaction).clone(),
-                owner: self.names.roles.get(&transaction.owner).cloned(),
-            }),
+            prepared: self.prepared.get(id).cloned(),
             mode: mode.clone(),
             modes: vec![mode.clone()],
             first_application_name: hold.first_application_name.clone(),
@@ -323,23 +321,49 @@ impl<'a> Scene<'a> {
             proved_since: hold.proved_since,
             not_before: hold.earliest_start(),
             transactions_seen: hold.transactions_seen,
-            has_written: pid.map(|pid| self.writers.contains(&pid)),
+            has_written: id.pid().map(|pid| self.writers.contains(&pid)),
         }
     }
 
     fn draw_waiter(&self, pid: Pid, mode: &Mode, wait: &Wait) -> Waiter {
         Waiter {
             pid,
-            session: self.draw_session(Some(pid), wait.backend_start),
+            session: self.draw_session(pid, wait.backend_start),
             mode: mode.clone(),
             since: wait.start,
             since_local: wait.start_local,
-            snapshot_age: self.backends.get(&pid).and_then(|backend| backend.snapshot_age),
+            snapshot_age: self.snapshot_ages.get(&pid).copied(),
         }
     }
 }
 
 impl Session {
+    fn of(backend: &Backend, names: &Names, series: &SeriesSet) -> Self {
+        Self {
+            backend_start: backend.backend_start,
+            application_label: series.application_label(backend.application_name.as_ref()),
+            application_name: backend.application_name.clone(),
+            usename: backend.role.and_then(|role| names.roles.get(&role)).cloned(),
+            client_addr: backend.client_addr,
+            client_port: backend.client_port,
+            state: backend.state.clone(),
+            wait_event: backend.wait_event.clone(),
+        }
+    }
+
+    fn unknown(application_label: Arc<str>) -> Self {
+        Self {
+            backend_start: None,
+            application_name: None,
+            application_label,
+            usename: None,
+            client_addr: None,
+            client_port: None,
+            state: State::Unknown,
+            wait_event: None,
+        }
+    }
+
     /// The name, where its label is not its own but that of all past the bound.
     pub fn folded_application(&self) -> Option<&str> {
         self.application_name.as_deref().filter(|_| &*self.application_label == OTHER)

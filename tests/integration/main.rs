@@ -3,5 +3,9 @@
 
 mod support;
 
+mod fault;
 mod fleet;
+mod load;
+mod lock;
+mod scrape;
 mod testbed;
