@@ -136,3 +136,6 @@ impl Fold {
         picture
     }
 }
+
+#[cfg(test)]
+mod replay;

@@ -450,6 +450,14 @@ impl SeriesSet {
         };
         let Some(label) = self.label(key).cloned() else { return };
         let LockSeries { datname, lock, .. } = label.series.clone();
+        let has_begun = match change {
+            Change::HoldBegan { .. } | Change::WaitBegan { .. } => true,
+            Change::HoldEnded { .. } | Change::WaitEnded { .. } => false,
+        };
+        // What ended may have been the last of a series that is gone since the poll before.
+        if !has_begun && !self.counters.keys.contains_key(&label.series) {
+            return;
+        }
         let counters = self.counters.keys.entry(label.series.clone()).or_default();
         match change {
             Change::HoldBegan { .. } => counters.acquisitions += 1,

@@ -465,7 +465,11 @@ impl Tracker {
             let hold = HoldId { holder: waiter, key: id.key, mode: id.mode.clone() };
             let outcome = if kept_out {
                 WaitOutcome::Gone
-            } else if self.holds.get(&hold).is_some_and(|hold| hold.polls == 1) {
+            } else if self
+                .holds
+                .get(&hold)
+                .is_some_and(|hold| hold.polls == 1 && hold.is_of(wait.backend_start))
+            {
                 WaitOutcome::Granted
             } else {
                 WaitOutcome::Unknown
@@ -652,9 +656,10 @@ impl Hold {
     /// poll that did not see the row, or the start of its backend. That the holder's transaction
     /// changed since is no bound: what looks like two holds may be one, of the session.
     pub fn earliest_start(&self) -> Option<Timestamp> {
-        // A start after the hold's own is another backend's, which has the pid now.
-        let start = self.backend_start.filter(|start| *start <= self.since);
-        self.presence.not_before.max(start)
+        // A bound after the hold's own start is none: the pid is another backend's by now, or what
+        // proves the hold outweighs that it was not seen.
+        let holds = |bound: &Timestamp| *bound <= self.since;
+        self.presence.not_before.filter(holds).max(self.backend_start.filter(holds))
     }
 
     fn first_seen(seen: &Sighting<'_>) -> Self {
@@ -662,8 +667,7 @@ impl Hold {
         let presence = Presence {
             since,
             since_local: seen.sample.local(since),
-            // Proof that it was held then outweighs that it was not seen.
-            not_before: seen.previous.filter(|previous| *previous < since),
+            not_before: seen.previous,
             local_id: seen.transaction(),
             unbroken: true,
             under_waiter: true,
@@ -716,7 +720,7 @@ impl Hold {
             ended = Some(self.duration(seen.previous, seen.sample.at));
             self.since = self.proved_since;
             self.since_local = seen.sample.local(self.since);
-            self.not_before = seen.previous.filter(|previous| *previous < self.since);
+            self.not_before = seen.previous;
             self.transactions_seen = 0;
             self.polls = 0;
         } else if self.presence.since < self.since && is_settled() {

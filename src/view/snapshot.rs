@@ -321,3 +321,156 @@ impl From<Limit> for LimitJson {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config;
+    use crate::fold::Fold;
+    use crate::registry::Registry;
+    use crate::sample::{
+        Backend, DatabaseName, DatabaseOid, KeyGroup, LockRow, LockTag, Names, PreparedTransaction,
+        RoleOid, Sample, State, TransactionId, VirtualTransaction,
+    };
+
+    const APP: DatabaseOid = DatabaseOid(5);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_unix_micros(seconds * 1_000_000)
+    }
+
+    fn group(pid: Option<i32>, transaction: &str, granted: bool) -> KeyGroup {
+        KeyGroup {
+            database: APP,
+            pid: pid.map(Pid),
+            transaction: VirtualTransaction::from_server(transaction),
+            mode: if granted { Mode::Share } else { Mode::Exclusive },
+            granted,
+            wait_start: (!granted).then(|| at(96)),
+            keys: vec![Key::bigint(42)],
+        }
+    }
+
+    /// An idle holder, a prepared one, and a waiter of which nothing is to be seen.
+    fn sample() -> Sample {
+        let tag = LockTag {
+            locktype: "transactionid".into(),
+            database: None,
+            relation: None,
+            page: None,
+            tuple: None,
+            virtualxid: None,
+            transactionid: Some(TransactionId(731)),
+            object: None,
+            objsubid: None,
+        };
+        Sample {
+            at: at(100),
+            at_local: at(90),
+            own_pid: Pid(1),
+            in_recovery: false,
+            advisory: vec![
+                group(Some(7), "3/0", true),
+                group(None, "4/9", true),
+                group(Some(8), "5/1", false),
+            ],
+            other_locks: vec![LockRow {
+                tag,
+                pid: None,
+                transaction: VirtualTransaction::from_server("4/9"),
+                mode: Mode::Exclusive,
+                granted: true,
+                wait_start: None,
+            }],
+            backends: Some(vec![Backend {
+                pid: Pid(7),
+                database: Some(APP),
+                role: Some(RoleOid(10)),
+                application_name: Some("pod-a".into()),
+                state: State::Idle,
+                state_change: Some(at(95)),
+                wait_event: Some("Client/ClientRead".into()),
+                backend_start: Some(at(60)),
+                client_addr: Some([10, 0, 0, 7].into()),
+                client_port: Some(4711),
+                snapshot_age: None,
+                backend_type: Some("client backend".into()),
+                leader: None,
+            }]),
+            prepared: Some(vec![PreparedTransaction {
+                transaction: TransactionId(731),
+                gid: "order-4711".into(),
+                prepared_at: at(92),
+                owner: RoleOid(10),
+                database: APP,
+            }]),
+            table_entries: None,
+        }
+    }
+
+    fn view() -> View {
+        let limits =
+            config::Limits { keys: 10, applications: 10, databases: 10, registered_keys: 10 };
+        let registry = Arc::new(Registry::empty());
+        let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &limits);
+        let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
+        fold.observe_names(Names {
+            databases: HashMap::from([(APP, app)]),
+            roles: HashMap::from([(RoleOid(10), "billing".into())]),
+        });
+        let picture = fold.observe(&sample(), Duration::from_secs(1));
+        View { server: "orders-1".into(), picture: Some(Arc::new(picture)), ..View::default() }
+    }
+
+    fn render(view: &View, now: Timestamp, details: bool) -> Value {
+        let json = render_snapshot([view], now, details);
+        serde_json::from_slice::<Value>(&json).unwrap()["servers"][0].take()
+    }
+
+    #[test]
+    fn ages_are_taken_at_the_poll_and_what_is_not_proved_is_null() {
+        let server = render(&view(), at(91), false);
+        let [prepared, idle] = [0, 1].map(|index| &server["locks"][0]["holders"][index]);
+        assert_eq!(prepared["pid"], Value::Null);
+        assert_eq!(prepared["held_at_least_seconds"], json!(8.0));
+        assert_eq!(prepared["held_at_most_seconds"], Value::Null);
+        assert_eq!(prepared["scope"], "transaction");
+        assert_eq!(prepared["state"], Value::Null);
+        assert_eq!(idle["since"], "1970-01-01T00:01:35.000000Z");
+        assert_eq!(idle["held_at_least_seconds"], json!(5.0));
+        assert_eq!(idle["held_at_most_seconds"], json!(40.0));
+        assert_eq!(idle["scope"], "session");
+        let waiter = &server["locks"][0]["waiters"][0];
+        assert_eq!(waiter["waited_seconds"], json!(4.0));
+        assert_eq!(waiter["application_name"], Value::Null);
+        assert_eq!(waiter["state"], Value::Null);
+        assert_eq!(server["clock_offset_seconds"], json!(10.0));
+    }
+
+    #[test]
+    fn persons_and_hosts_are_for_those_who_may_see_details() {
+        let secrets = ["billing", "10.0.0.7", "4711", "order-4711"];
+        let shown = |details| render(&view(), at(91), details).to_string();
+        for secret in secrets {
+            assert!(!shown(false).contains(secret), "{secret}");
+            assert!(shown(true).contains(secret), "{secret}");
+        }
+    }
+
+    #[test]
+    fn a_picture_that_is_too_old_is_not_shown() {
+        let mut view = view();
+        view.polls.interval = Duration::from_secs(2);
+        assert_eq!(render(&view, at(96), false)["up"], true);
+        let late = render(&view, at(97), false);
+        assert_eq!(late["up"], false);
+        assert_eq!(late["locks"], Value::Null);
+        assert_eq!(late["error"], "no poll has been answered lately");
+    }
+}

@@ -98,6 +98,8 @@ struct Poll {
     backends: Option<String>,
     /// `"unread"` likewise.
     prepared: Option<String>,
+    /// Entries of the lock table, if this poll counted them.
+    table_entries: Option<u64>,
     #[serde(default)]
     expect: Expect,
 }
@@ -257,7 +259,7 @@ fn run(text: &str) -> Result<(), String> {
         let mut known = None;
         for at in moments(poll) {
             let at_local = at - scenario.clock_offset;
-            let sample = (!poll.fails).then(|| seen.sample(at, at_local));
+            let sample = (!poll.fails).then(|| seen.sample(poll, at, at_local));
             known = Some(world.observe(sample.as_ref(), at_local).map_err(here)?);
         }
         let known = known.ok_or_else(|| here("until lies before at".into()))?;

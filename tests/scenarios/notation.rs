@@ -75,7 +75,7 @@ impl Seen {
         Ok(())
     }
 
-    pub fn sample(&self, at: f64, at_local: f64) -> Sample {
+    pub fn sample(&self, poll: &Poll, at: f64, at_local: f64) -> Sample {
         let own = parse_backend(&mut Words::of(OWN_ROW)).expect("it is a row");
         let own_rows = self.prepared.iter().flatten().map(|(_, row)| row.clone());
         Sample {
@@ -93,7 +93,7 @@ impl Seen {
                 .prepared
                 .as_ref()
                 .map(|prepared| prepared.iter().map(|(one, _)| one.clone()).collect()),
-            table_entries: None,
+            table_entries: poll.table_entries,
         }
     }
 }

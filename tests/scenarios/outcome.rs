@@ -149,6 +149,7 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("transactions", holder.transactions_seen.to_string()),
             ("polls_outside", holder.polls_outside_transaction.to_string()),
             ("mode", holder.mode.to_string()),
+            ("written", holder.has_written.map_or("-".into(), |it| it.to_string())),
         ]),
     }
 }

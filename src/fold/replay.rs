@@ -1,0 +1,398 @@
+//! Random samples through everything pure, up to the text of a scrape: whatever a server answers,
+//! no row is lost, no series comes twice, nothing goes back, and nothing grows without bound.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::*;
+use crate::key::Key;
+use crate::metrics::exposition::{Format, render_families};
+use crate::metrics::{Process, collect_families};
+use crate::mode::Mode;
+use crate::registry::{Source, UNREGISTERED};
+use crate::sample::{Backend, DatabaseName, KeyGroup, Pid, State, VirtualTransaction};
+use crate::series::{Counters, LockSeries, OTHER};
+use crate::tracker::HolderId;
+use crate::view::{Polls, View};
+
+const LIMITS: Limits = Limits { keys: 4, applications: 3, databases: 3, registered_keys: 4 };
+const APP: DatabaseOid = DatabaseOid(5);
+const SECOND: Duration = Duration::from_secs(1);
+
+const REGISTRY: &str = "
+locks:
+  - { name: armed, key: 1, databases: [app] }
+  - { name: tenants, key: { pair: [7, '*'] }, databases: [app] }
+  - { name: anywhere, key: 2 }
+";
+
+/// A fold with what a poller keeps around it.
+struct Replay {
+    registry: Arc<Registry>,
+    fold: Fold,
+    view: View,
+    now: Timestamp,
+}
+
+impl Replay {
+    fn new() -> Self {
+        let source = Source { name: "replay.yaml".into(), text: REGISTRY.into() };
+        let registry = Arc::new(Registry::parse(&[source]).unwrap());
+        let rules = Arc::new(Applications::default());
+        let mut fold = Fold::new("orders-1".into(), registry.clone(), rules, &LIMITS);
+        let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
+        fold.observe_names(Names { databases: [(APP, app)].into(), ..Names::default() });
+        let polls = Polls { interval: SECOND, ..Polls::default() };
+        let view = View { server: "orders-1".into(), polls, ..View::default() };
+        Self { registry, fold, view, now: Timestamp::from_unix_micros(0) }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let micros = i64::try_from(time.as_micros()).unwrap();
+        self.now = Timestamp::from_unix_micros(self.now.unix_micros() + micros);
+    }
+
+    fn observe(&mut self, advisory: Vec<KeyGroup>, backends: Option<Vec<Backend>>) -> Sample {
+        let sample = Sample {
+            at: self.now,
+            at_local: self.now,
+            own_pid: Pid(1),
+            in_recovery: false,
+            advisory,
+            other_locks: Vec::new(),
+            backends,
+            prepared: Some(Vec::new()),
+            table_entries: None,
+        };
+        let picture = self.fold.observe(&sample, 2 * SECOND);
+        self.view.picture = Some(Arc::new(picture));
+        let series = self.fold.series();
+        self.view.counters = Arc::new(series.counters().clone());
+        self.view.registered = Arc::new(series.registered().clone());
+        self.view.datnames = series.datnames().cloned().collect();
+        sample
+    }
+
+    fn picture(&self) -> &Picture {
+        self.view.picture.as_ref().unwrap()
+    }
+
+    fn render(&self) -> String {
+        let process = Process { registry: &self.registry, registry_read_at: self.now };
+        let families = collect_families(process, [&self.view], self.now);
+        let exposition = render_families(&families, Format::Text);
+        assert_eq!(exposition.dropped, 0, "a series came twice");
+        exposition.text
+    }
+}
+
+fn group(pid: Option<i32>, database: DatabaseOid, key: Key, granted: bool) -> KeyGroup {
+    KeyGroup {
+        database,
+        pid: pid.map(Pid),
+        transaction: VirtualTransaction::from_server("4/1"),
+        mode: Mode::Exclusive,
+        granted,
+        wait_start: None,
+        keys: vec![key],
+    }
+}
+
+fn backend(pid: i32, application_name: &str) -> Backend {
+    Backend {
+        pid: Pid(pid),
+        database: None,
+        role: None,
+        application_name: Some(application_name.into()),
+        state: State::Active,
+        state_change: None,
+        wait_event: None,
+        backend_start: None,
+        client_addr: None,
+        client_port: None,
+        snapshot_age: None,
+        backend_type: None,
+        leader: None,
+    }
+}
+
+/// A row and a backend of a random poll, in small numbers.
+type Row = (u8, u8, u8, u8, u8);
+type Activity = (u8, u8, u8, i8);
+type RandomPoll = (u8, Vec<Row>, Option<Vec<Activity>>);
+
+fn random_group(&(pid, database, key, mode, how): &Row, now: Timestamp) -> KeyGroup {
+    let granted = how.is_multiple_of(3) || how.is_multiple_of(2);
+    let key = match key % 16 {
+        key @ 0..=2 => Key::pair(7, key.into()),
+        15 => Key::from_columns(0, 102_747, 5),
+        key => Key::bigint(i64::from(key) - 3),
+    };
+    KeyGroup {
+        database: DatabaseOid(u32::from(database % 6)),
+        // Only what is granted can be a prepared transaction's.
+        pid: (pid > 30 || !granted).then_some(Pid(i32::from(pid % 8))),
+        transaction: VirtualTransaction::from_server(&format!("{}/{}", pid % 8, how % 4)),
+        mode: Mode::KNOWN[usize::from(mode) % Mode::KNOWN.len()].clone(),
+        granted,
+        wait_start: (!granted && how > 40).then(|| now.before(SECOND.mul_f64(f64::from(how % 8)))),
+        keys: vec![key],
+    }
+}
+
+fn random_backend(&(pid, name, state, change): &Activity, now: Timestamp) -> Backend {
+    let state = match state % 5 {
+        0 => State::Idle,
+        1 => State::Active,
+        2 => State::IdleInTransaction,
+        3 => State::IdleInTransactionAborted,
+        _ => State::Unknown,
+    };
+    let moved = now.unix_micros() - i64::from(change) * 100_000;
+    Backend {
+        state,
+        state_change: (change % 7 != 0).then(|| Timestamp::from_unix_micros(moved)),
+        backend_start: (change % 5 != 0).then(|| Timestamp::from_unix_micros(-i64::from(name % 2))),
+        ..backend(
+            i32::from(pid % 8),
+            ["", "a", "b\n", "other", "c", "d", "(none)"][usize::from(name) % 7],
+        )
+    }
+}
+
+/// Rows read = rows accounted for, each to its own session, once.
+fn check_rows(sample: &Sample, picture: &Picture) -> TestCaseResult {
+    let rows = |granted: bool| -> HashSet<String> {
+        let groups = sample.advisory.iter().filter(|group| group.granted == granted);
+        groups
+            .map(|group| {
+                let who = match group.pid {
+                    Some(pid) => pid.to_string(),
+                    None => group.transaction.as_str().to_owned(),
+                };
+                format!("{who} {:?} {:?} {}", group.database, group.keys[0], group.mode)
+            })
+            .collect()
+    };
+    let mut held = HashSet::new();
+    let mut awaited = HashSet::new();
+    for lock in &picture.locks {
+        let place = format!("{:?} {:?}", lock.id.database, lock.id.key);
+        let sessions: HashSet<_> = lock.holders.iter().map(|holder| &holder.id).collect();
+        prop_assert_eq!(sessions.len(), lock.holders.len(), "a holder came twice");
+        for holder in &lock.holders {
+            let who = match &holder.id {
+                HolderId::Backend(pid) => pid.to_string(),
+                HolderId::Prepared(id) => id.to_string(),
+            };
+            for mode in &holder.modes {
+                prop_assert!(mode.strength() <= holder.mode.strength());
+                let row = format!("{who} {place} {mode}");
+                prop_assert!(held.insert(row), "a row came twice");
+            }
+            prop_assert!(holder.since <= picture.at, "{holder:?}");
+            prop_assert!(holder.since <= holder.proved_since, "{holder:?}");
+            prop_assert!(holder.proved_since <= picture.at, "{holder:?}");
+            prop_assert!(holder.not_before.is_none_or(|bound| bound <= holder.since), "{holder:?}");
+        }
+        for waiter in &lock.waiters {
+            let row = format!("{} {place} {}", waiter.pid, waiter.mode);
+            prop_assert!(awaited.insert(row), "a row came twice");
+        }
+    }
+    prop_assert_eq!(held, rows(true));
+    prop_assert_eq!(awaited, rows(false));
+    Ok(())
+}
+
+/// Whatever has a counter in both never goes back.
+fn check_counters(before: &Counters, now: &Counters) -> TestCaseResult {
+    for (series, then) in &before.keys {
+        let Some(now) = now.keys.get(series) else { continue };
+        prop_assert!(then.acquisitions <= now.acquisitions && then.waits <= now.waits);
+        prop_assert!(then.waits_abandoned <= now.waits_abandoned);
+        prop_assert!(then.holder_changes <= now.holder_changes);
+    }
+    for (series, then) in &before.seconds {
+        let Some(now) = now.seconds.get(series) else { continue };
+        prop_assert!(then.hold <= now.hold && then.wait <= now.wait);
+    }
+    for (series, then) in &before.hold_durations {
+        let Some(now) = now.hold_durations.get(series) else { continue };
+        prop_assert!(then.count <= now.count && then.sum <= now.sum);
+    }
+    for (series, then) in &before.wait_durations {
+        let Some(now) = now.wait_durations.get(series) else { continue };
+        prop_assert!(then.count <= now.count && then.sum <= now.sum);
+    }
+    Ok(())
+}
+
+/// No more series than the bounds allow, for whatever they count.
+fn check_bounds(counters: &Counters) -> TestCaseResult {
+    let has_own = |series: &&LockSeries| &*series.key != OTHER;
+    let (unregistered, registered): (Vec<_>, Vec<_>) =
+        counters.keys.keys().filter(has_own).partition(|series| &*series.lock == UNREGISTERED);
+    prop_assert!(unregistered.len() <= LIMITS.keys, "{unregistered:?}");
+    prop_assert!(registered.len() <= LIMITS.registered_keys, "{registered:?}");
+    let datnames: BTreeSet<_> = counters.keys.keys().map(|series| &series.datname).collect();
+    // Beside the slots: `other`, the registry's own, and those whose registered locks stay.
+    prop_assert!(datnames.len() <= LIMITS.databases + LIMITS.registered_keys + 2, "{datnames:?}");
+    let applications: BTreeSet<_> = counters.seconds.keys().map(|(_, name)| name).collect();
+    let fixed = ["(none)", "(unknown)", "(prepared)", OTHER];
+    let own = applications.iter().filter(|name| !fixed.contains(&&****name)).count();
+    prop_assert!(own <= LIMITS.applications, "{applications:?}");
+    Ok(())
+}
+
+/// An armed lock always has a number of holders: theirs, or 0.
+fn check_armed(replay: &Replay, text: &str) -> TestCaseResult {
+    let picture = replay.picture();
+    for (lock, key) in [("armed", "1"), ("tenants", "(7,*)")] {
+        let labels = format!("datname=\"app\",key=\"{key}\",lock=\"{lock}\"");
+        let present = picture.locks.iter().filter(|held| {
+            &*held.label.series.lock == lock && &*held.label.series.datname == "app"
+        });
+        let (mut is_held, mut is_awaited) = (false, false);
+        for lock in present {
+            is_held |= !lock.holders.is_empty();
+            is_awaited |= !lock.waiters.is_empty();
+        }
+        for (name, is_there) in
+            [("pg_advisory_lock_holders{", is_held), ("pg_advisory_lock_waiters{", is_awaited)]
+        {
+            let samples = || text.lines().filter(|it| it.starts_with(name) && it.contains(&labels));
+            let zeros = samples().filter(|sample| sample.ends_with(" 0")).count();
+            prop_assert_eq!(zeros, usize::from(!is_there), "{} {}", name, labels);
+            prop_assert_eq!(samples().count() > zeros, is_there, "{} {}", name, labels);
+        }
+    }
+    Ok(())
+}
+
+/// Every key is in exactly one series, under its own name or under `other`.
+fn check_sums(replay: &Replay, text: &str) -> TestCaseResult {
+    let picture = replay.picture();
+    let sum = |name: &str| -> f64 {
+        let samples = text.lines().filter(|line| line.starts_with(name));
+        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let count = |number: usize| f64::from(u32::try_from(number).unwrap());
+    let held = picture.locks.iter().filter(|lock| !lock.holders.is_empty()).count();
+    let awaited = picture.locks.iter().filter(|lock| !lock.waiters.is_empty()).count();
+    prop_assert_eq!(sum("pg_advisory_keys{"), count(held + awaited));
+    let folded = picture.locks.iter().filter(|lock| &*lock.label.series.key == OTHER).count();
+    prop_assert_eq!(sum("pg_advisory_folded_keys{"), count(folded));
+    let rows = picture.rows_granted + picture.rows_waiting;
+    prop_assert_eq!(sum("pg_advisory_lock_rows{"), count(rows));
+    // A session is one holder of a series however many keys of it it holds, in each of its modes.
+    let mut sessions: BTreeMap<&LockSeries, HashMap<_, BTreeSet<_>>> = BTreeMap::new();
+    for lock in &picture.locks {
+        for holder in &lock.holders {
+            let modes = sessions.entry(&lock.label.series).or_default();
+            modes.entry(&holder.id).or_default().insert(&holder.mode);
+        }
+    }
+    let holders = sessions.values().flat_map(HashMap::values).map(BTreeSet::len).sum();
+    prop_assert_eq!(sum("pg_advisory_lock_holders{"), count(holders));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn random_polls_lose_nothing_and_take_nothing_back(
+        polls in prop::collection::vec(any::<RandomPoll>(), 1..25)
+    ) {
+        let mut replay = Replay::new();
+        for (gap, rows, activity) in &polls {
+            // Mostly a second, now and then hours, so that slots come back.
+            let seconds = if *gap > 240 { 36_000 } else { 1 };
+            replay.pass(seconds * SECOND);
+            let now = replay.now;
+            let advisory = rows.iter().take(12).map(|row| random_group(row, now)).collect();
+            let backends = activity.as_ref().map(|all| {
+                let mut pids = HashSet::new();
+                let one_each = all.iter().filter(|row| pids.insert(row.0 % 8));
+                one_each.map(|row| random_backend(row, now)).collect()
+            });
+            let before = replay.fold.series().counters().clone();
+            let sample = replay.observe(advisory, backends);
+            let counters = replay.fold.series().counters();
+            check_rows(&sample, replay.picture())?;
+            // A slot that came back begins anew, even where its value is the one that returns.
+            if seconds == 1 {
+                check_counters(&before, counters)?;
+            }
+            check_bounds(counters)?;
+            let text = replay.render();
+            check_armed(&replay, &text)?;
+            check_sums(&replay, &text)?;
+        }
+    }
+}
+
+#[test]
+fn a_month_of_ever_new_keys_names_and_databases_stays_within_the_bounds() {
+    let mut replay = Replay::new();
+    let mut given: BTreeSet<LockSeries> = BTreeSet::new();
+    let mut most_samples = 0;
+    for round in 0..30 * 144_u32 {
+        replay.pass(600 * SECOND);
+        let id = i32::try_from(round).unwrap();
+        // Each stays for two polls: it begins and ends under a label.
+        let old = DatabaseOid(1000 + round.saturating_sub(1) / 2);
+        let advisory = vec![
+            group(Some(id), DatabaseOid(1000 + round / 2), Key::bigint(i64::from(round)), true),
+            group(Some(id + 1), old, Key::pair(9, id), true),
+            group(Some(id + 1), old, Key::bigint(2), true),
+            group(Some(id + 1), APP, Key::bigint(1), id % 2 == 0),
+            group(Some(id), APP, Key::bigint(1), false),
+        ];
+        let names = [format!("job-{round}"), format!("pod-{round}")];
+        let backends = vec![backend(id, &names[0]), backend(id + 1, &names[1])];
+        replay.observe(advisory, Some(backends));
+        let counters = replay.fold.series().counters();
+        check_bounds(counters).unwrap();
+        given.extend(counters.keys.keys().cloned());
+        if round.is_multiple_of(50) {
+            most_samples = most_samples.max(replay.render().lines().count());
+        }
+    }
+    let days = 31;
+    let own = given.iter().filter(|it| &*it.lock == UNREGISTERED && &*it.key != OTHER).count();
+    assert!(own > LIMITS.keys, "slots never came back");
+    assert!(own <= days * 2 * LIMITS.keys, "{own} keys had a series of their own");
+    assert!(most_samples < 1000, "{most_samples} lines");
+}
+
+#[test]
+fn a_lock_of_a_named_database_keeps_its_series_past_the_bound_of_databases() {
+    let mut replay = Replay::new();
+    replay.pass(SECOND);
+    let others = (10..20).map(|oid| group(Some(9), DatabaseOid(oid), Key::bigint(50), true));
+    replay.observe(others.collect(), None);
+    replay.pass(SECOND);
+    replay.observe(vec![group(Some(9), APP, Key::bigint(1), true)], None);
+    let text = replay.render();
+    check_armed(&replay, &text).unwrap();
+    assert_eq!(&*replay.picture().locks[0].label.series.datname, "app");
+}
+
+#[test]
+fn what_ends_in_the_poll_in_which_names_change_still_counts() {
+    let mut replay = Replay::new();
+    let held = || vec![group(Some(9), APP, Key::bigint(1), true)];
+    for rows in [Vec::new(), held(), held()] {
+        replay.pass(SECOND);
+        replay.observe(rows, None);
+    }
+    replay.fold.observe_names(Names::default());
+    replay.pass(SECOND);
+    replay.observe(Vec::new(), None);
+    let counters = replay.fold.series().counters();
+    assert_eq!(counters.hold_durations.values().map(|it| it.count).sum::<u64>(), 1);
+}
