@@ -4,4 +4,6 @@
 mod support;
 
 mod fleet;
+mod hash;
 mod testbed;
+mod watch;
