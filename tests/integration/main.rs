@@ -7,3 +7,4 @@ mod fleet;
 mod hash;
 mod testbed;
 mod watch;
+mod wire;
