@@ -5,6 +5,7 @@ mod support;
 
 mod fleet;
 mod hash;
+mod hold;
 mod testbed;
 mod watch;
 mod wire;
