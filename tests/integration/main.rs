@@ -7,5 +7,6 @@ mod fleet;
 mod hash;
 mod hold;
 mod testbed;
+mod timeout;
 mod watch;
 mod wire;
