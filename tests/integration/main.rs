@@ -8,5 +8,6 @@ mod hash;
 mod hold;
 mod testbed;
 mod timeout;
+mod usage;
 mod watch;
 mod wire;
