@@ -3,6 +3,7 @@
 
 mod support;
 
+mod accounting;
 mod fleet;
 mod hash;
 mod hold;
