@@ -419,13 +419,17 @@ async fn a_prepared_transaction_holds_by_its_gid_before_and_after_a_restart() {
         let scrape = exporter.scrape().await;
         let holders = scrape.sample("pg_advisory_lock_holders").with("key", "4242");
         holders.with("application_name", "(prepared)").with("state", "prepared").is(1.0);
+        since
     };
     let _waiter = postgres.waits("waiter", "4242").await;
-    eventually("the gid holds", async || is_held_by_gid(1).await).await;
+    let since = eventually("the gid holds", async || is_held_by_gid(1).await).await;
 
     postgres.restart().await;
     let waiter = postgres.waits("waiter", "4242").await;
-    eventually("the gid holds after the restart", async || is_held_by_gid(1).await).await;
+    eventually("the gid holds after the restart, and has ever since", async || {
+        assert_eq!(is_held_by_gid(1).await, since);
+    })
+    .await;
 
     let admin = postgres.session("admin").await;
     admin.run("ROLLBACK PREPARED 'gid-4242'").await;
