@@ -192,6 +192,21 @@ pub struct WebArgs {
     /// Otherwise they are only shown to peers on this machine.
     #[arg(long = "web.show-details", env = "LOCKS_WEB_SHOW_DETAILS", hide_env_values = true)]
     pub show_details: bool,
+
+    /// Name by which clients may reach this server; may be given several times
+    ///
+    /// IP addresses and localhost always work. Other names are refused unless listed here, so that
+    /// a web page cannot read the metrics through the browser of somebody inside. In the
+    /// environment, several are separated by commas.
+    #[arg(
+        long = "web.allowed-hosts",
+        value_name = "NAME",
+        env = "LOCKS_WEB_ALLOWED_HOSTS",
+        hide_env_values = true,
+        value_delimiter = ',',
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub allowed_hosts: Vec<String>,
 }
 
 /// How to log.

@@ -89,6 +89,8 @@ pub struct Web {
     pub telemetry_path: String,
     /// Whether strangers see roles, client addresses and query texts.
     pub show_details: bool,
+    /// Names by which clients may reach this server, beside IP addresses and `localhost`.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// Something that works, yet is better done otherwise.
@@ -429,6 +431,7 @@ fn web(args: &ServeArgs) -> Result<Web, ConfigError> {
         listen_addresses: args.web.listen_addresses.clone(),
         telemetry_path: path,
         show_details: args.web.show_details,
+        allowed_hosts: args.web.allowed_hosts.clone(),
     })
 }
 

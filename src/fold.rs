@@ -5,12 +5,13 @@
 //! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Applications, Limits};
 use crate::registry::Registry;
-use crate::sample::{DatabaseOid, Names, Sample};
+use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
 use crate::tracker::Tracker;
@@ -19,6 +20,7 @@ use crate::view::Picture;
 /// What is known of one server, from the samples so far.
 #[derive(Debug)]
 pub struct Fold {
+    server: Arc<str>,
     registry: Arc<Registry>,
     names: Names,
     tracker: Tracker,
@@ -27,6 +29,15 @@ pub struct Fold {
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
     observed: Duration,
+}
+
+/// A number that stands for a name we do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nameless {
+    /// A database.
+    Database(DatabaseOid),
+    /// A role.
+    Role(RoleOid),
 }
 
 impl Fold {
@@ -38,6 +49,7 @@ impl Fold {
         limits: &Limits,
     ) -> Self {
         Self {
+            server: server.clone(),
             registry,
             names: Names::default(),
             tracker: Tracker::default(),
@@ -71,17 +83,38 @@ impl Fold {
         self.names = names;
     }
 
-    /// Databases in the sample, and roles, whose names are not known.
-    pub fn lacks_names(&self, sample: &Sample) -> bool {
-        let unknown = |oid: &DatabaseOid| {
-            *oid != DatabaseOid::SERVER_WIDE && !self.names.databases.contains_key(oid)
-        };
-        let is_involved = |pid| sample.advisory.iter().any(|group| group.pid == Some(pid));
-        sample.advisory.iter().any(|group| unknown(&group.database))
-            || sample.backends.iter().flatten().any(|backend| {
-                backend.role.is_some_and(|role| !self.names.roles.contains_key(&role))
-                    && is_involved(backend.pid)
-            })
+    /// Databases that the registry names for this server and the server does not have. Their
+    /// entries name nothing, so it is likely that one of the two is misspelt.
+    pub fn missing_databases(&self) -> BTreeSet<Arc<str>> {
+        let known: HashSet<&str> =
+            self.names.databases.values().map(|database| &*database.name).collect();
+        let armed = self.registry.armed(&self.server, |_| true);
+        armed
+            .into_iter()
+            .map(|armed| armed.datname)
+            .filter(|datname| !known.contains(&**datname))
+            .collect()
+    }
+
+    /// What the sample speaks of and no name is known for.
+    pub fn nameless(&self, sample: &Sample) -> HashSet<Nameless> {
+        let databases = sample
+            .advisory
+            .iter()
+            .map(|group| group.database)
+            .filter(|oid| *oid != DatabaseOid::SERVER_WIDE)
+            .filter(|oid| !self.names.databases.contains_key(oid))
+            .map(Nameless::Database);
+        let involved: HashSet<Pid> = sample.advisory.iter().filter_map(|group| group.pid).collect();
+        let roles = sample
+            .backends
+            .iter()
+            .flatten()
+            .filter(|backend| involved.contains(&backend.pid))
+            .filter_map(|backend| backend.role)
+            .filter(|oid| !self.names.roles.contains_key(oid))
+            .map(Nameless::Role);
+        databases.chain(roles).collect()
     }
 
     /// Folds one sample in and draws the picture after it. `longest_gap` caps the time for which

@@ -5,6 +5,7 @@
 //! one and never wait. The weather out there (a server that stops, a login refused, a catalog
 //! locked) never ends the loop; it is `up 0`, a counter by reason, and one line in the log.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,14 +14,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
-use crate::fold::Fold;
+use crate::fold::{Fold, Nameless};
 use crate::postgres::{Connection, PollError};
 use crate::registry::Registry;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::timestamp::Timestamp;
 use crate::view::{Picture, Polls, View};
 
-/// Names are read again this often, and after a failure to read them not before the second time.
+/// Names are read again this often, and sooner after a failure.
 const NAMES_EVERY: Duration = Duration::from_secs(60);
 const NAMES_RETRY: Duration = Duration::from_secs(5);
 
@@ -43,8 +44,7 @@ pub struct Poller {
     view: View,
     published: watch::Sender<Arc<View>>,
     condition: Condition,
-    names_read: Option<Instant>,
-    names_tried: Option<Instant>,
+    names: NamesWatch,
 }
 
 /// What was last said in the log, so that it is said once.
@@ -54,7 +54,7 @@ struct Condition {
     was_up: bool,
     privileges_hidden: bool,
     pooled: bool,
-    names_missing: bool,
+    missing_databases: BTreeSet<Arc<str>>,
 }
 
 /// Kinds of outage that deserve a line of their own. A server that stops is lost, then gone, then
@@ -77,6 +77,35 @@ impl From<FailureReason> for Outage {
             FailureReason::Timeout => Self::Slow,
             FailureReason::OutOfMemory | FailureReason::Error => Self::Broken,
         }
+    }
+}
+
+/// When names were read, and for whom there were none.
+#[derive(Debug, Default)]
+struct NamesWatch {
+    tried: Option<Instant>,
+    has_failed: bool,
+    nameless: HashSet<Nameless>,
+}
+
+impl NamesWatch {
+    fn are_due(&self, nameless: &HashSet<Nameless>) -> bool {
+        let Some(tried) = self.tried else { return true };
+        if self.has_failed {
+            tried.elapsed() >= NAMES_RETRY
+        } else {
+            tried.elapsed() >= NAMES_EVERY || !nameless.is_subset(&self.nameless)
+        }
+    }
+
+    fn read(&mut self, nameless: HashSet<Nameless>) {
+        *self = Self { tried: Some(now()), has_failed: false, nameless };
+    }
+
+    /// Whether it is the first failure in a row.
+    fn failed(&mut self) -> bool {
+        self.tried = Some(now());
+        !std::mem::replace(&mut self.has_failed, true)
     }
 }
 
@@ -119,8 +148,7 @@ impl Poller {
             view,
             published,
             condition: Condition::default(),
-            names_read: None,
-            names_tried: None,
+            names: NamesWatch::default(),
         };
         (poller, receiver)
     }
@@ -205,31 +233,27 @@ impl Poller {
         Ok(())
     }
 
-    /// Reads names when some are missing, and now and then. Somebody's lock on a catalog costs
-    /// names, never a poll.
+    /// Reads names when the sample speaks of somebody new, and now and then. Somebody's lock on a
+    /// catalog costs names, never a poll.
     async fn refresh_names(
         &mut self,
         connection: &Connection,
         sample: &Sample,
     ) -> Result<(), PollError> {
-        let is_due = |last: Option<Instant>, every| last.is_none_or(|last| last.elapsed() >= every);
-        let is_wanted = is_due(self.names_read, NAMES_EVERY) || self.fold.lacks_names(sample);
-        if !is_wanted || !is_due(self.names_tried, NAMES_RETRY) && self.names_read.is_some() {
+        let nameless = self.fold.nameless(sample);
+        if !self.names.are_due(&nameless) {
             return Ok(());
         }
-        if self.condition.names_missing && !is_due(self.names_tried, NAMES_RETRY) {
-            return Ok(());
-        }
-        self.names_tried = Some(now());
         match connection.fetch_names().await {
             Ok(names) => {
-                self.names_read = Some(now());
-                self.condition.names_missing = false;
                 self.fold.observe_names(names);
+                self.log_missing_databases();
+                // Who has no name even now was dropped; asking at every poll brings nothing.
+                self.names.read(self.fold.nameless(sample));
                 Ok(())
             }
             Err(error) if connection.is_usable(&error) => {
-                if !std::mem::replace(&mut self.condition.names_missing, true) {
+                if self.names.failed() {
                     tracing::warn!(
                         server = %self.server.name,
                         %error,
@@ -280,6 +304,19 @@ impl Poller {
         self.published.send_replace(Arc::new(self.view.clone()));
     }
 
+    fn log_missing_databases(&mut self) {
+        let missing = self.fold.missing_databases();
+        for datname in missing.difference(&self.condition.missing_databases) {
+            tracing::warn!(
+                server = %self.server.name,
+                database = %datname,
+                "the registry has entries for a database that the server does not have; they name \
+                 nothing here"
+            );
+        }
+        self.condition.missing_databases = missing;
+    }
+
     fn log_outage(&mut self, error: &PollError, reason: FailureReason) {
         let outage = Outage::from(reason);
         if self.condition.down.replace(outage) != Some(outage) {
@@ -325,23 +362,26 @@ impl Poller {
 
 impl PoolerWatch {
     fn observe(&mut self, sample: &Sample, connection: &Connection) {
-        let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
-        let is_older = own
-            .and_then(|backend| backend.backend_start)
-            .is_some_and(|start| connection.opened_at().since(sample.local(start)) > OLDER_BACKEND);
-        let holds = sample.advisory.iter().any(|group| group.pid == Some(sample.own_pid));
-        if self.proof.is_none() {
-            self.proof = if is_older {
-                Some("our backend is older than our connection")
-            } else if self.pid.is_some_and(|pid| pid != sample.own_pid) {
-                Some("our backend changed under our connection")
-            } else if holds {
-                Some("our own backend holds an advisory lock, and we take none")
-            } else {
-                None
-            };
+        let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
+        if self.proof.is_some() {
+            return;
         }
-        self.pid = Some(sample.own_pid);
+        let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
+        let is_older = || {
+            own.and_then(|backend| backend.backend_start).is_some_and(|start| {
+                connection.opened_at().since(sample.local(start)) > OLDER_BACKEND
+            })
+        };
+        self.proof = if changed == Some(true) {
+            Some("our backend changed under our connection")
+        } else if changed.is_none() && is_older() {
+            // Judged at the first poll only: later our clock may have been set back.
+            Some("our backend is older than our connection")
+        } else if sample.advisory.iter().any(|group| group.pid == Some(sample.own_pid)) {
+            Some("our own backend holds an advisory lock, and we take none")
+        } else {
+            None
+        };
     }
 
     fn verdict(&self) -> Option<bool> {

@@ -1,6 +1,6 @@
 //! Names for keys: what registry files say, and who names a key in a database of a server.
 //!
-//! Files are parsed in [`entry`] and below; here their entries become maps from keys to the
+//! Files are parsed in `registry/entry.rs` and below; here their entries become maps from keys to the
 //! entries that claim them, so that a look-up costs a few hash probes however long the files are.
 //! A [`Resolution`] is what the rest of the program knows of a name: the tracker and the findings
 //! take the limits from it, the metrics the labels, the page and `top` the names with parameters.
@@ -456,5 +456,492 @@ impl fmt::Display for Conflict {
             write!(f, "{separator}{:?} ({candidate})", candidate.name)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const APP: Database<'_> = Database { name: Some("app"), is_utf8: true };
+    const SERVER_WIDE: Database<'_> = Database { name: None, is_utf8: false };
+
+    fn source(name: &str, text: &str) -> Source {
+        Source { name: name.into(), text: text.into() }
+    }
+
+    fn registry(text: &str) -> Registry {
+        Registry::parse(&[source("locks.yaml", text)]).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn label(registry: &Registry, database: Database<'_>, key: Key) -> String {
+        registry.resolve("db-1", database, key).label().to_owned()
+    }
+
+    fn minutes(minutes: u64) -> Limit {
+        Limit::Of(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn an_empty_registry_has_the_built_in_limits_and_no_names() {
+        let resolution = Registry::empty().resolve("db-1", APP, Key::bigint(42));
+        assert_eq!(resolution.lock, None);
+        assert_eq!(resolution.label(), "unregistered");
+        assert_eq!((resolution.max_hold, resolution.max_wait), (minutes(60), minutes(1)));
+        assert!(!resolution.exact && resolution.candidates.is_empty());
+    }
+
+    #[test]
+    fn one_number_in_two_databases_and_as_a_pair_is_three_keys() {
+        let registry = registry(
+            "locks:\n\
+             - { name: app job, key: 42, databases: [app] }\n\
+             - { name: app pair, key: { pair: [0, 42] }, databases: [app] }\n",
+        );
+        let app2 = Database { name: Some("app2"), is_utf8: true };
+        assert_eq!(label(&registry, APP, Key::bigint(42)), "app job");
+        assert_eq!(label(&registry, APP, Key::pair(0, 42)), "app pair");
+        assert_eq!(label(&registry, app2, Key::bigint(42)), "unregistered");
+        assert_eq!(label(&registry, SERVER_WIDE, Key::bigint(42)), "unregistered");
+        assert!(registry.conflicts().is_empty());
+    }
+
+    #[test]
+    fn an_entry_for_the_database_goes_before_one_for_any_and_an_exact_key_before_a_pattern() {
+        let registry = registry(
+            "locks:\n\
+             - { name: any exact, key: { pair: [7, 1] } }\n\
+             - { name: any half, key: { pair: [7, \"*\"] } }\n\
+             - { name: app exact, key: { pair: [7, 2] }, databases: [app] }\n\
+             - { name: app half, key: { pair: [7, \"*\"] }, databases: [app] }\n",
+        );
+        let app2 = Database { name: Some("app2"), is_utf8: true };
+        let labels = |database| [1, 2, 3].map(|n| label(&registry, database, Key::pair(7, n)));
+        assert_eq!(labels(APP), ["app half", "app exact", "app half"]);
+        assert_eq!(labels(app2), ["any exact", "any half", "any half"]);
+        assert_eq!(labels(SERVER_WIDE), ["any exact", "any half", "any half"]);
+        assert!(registry.conflicts().is_empty());
+    }
+
+    #[test]
+    fn servers_decide_where_an_entry_holds() {
+        let registry = registry(
+            "locks:\n\
+             - { name: orders job, key: 1, servers: ['orders-*'] }\n\
+             - { name: billing job, key: 1, servers: ['billing-*'] }\n\
+             - { name: fallback, key: { pair: [7, '*'] } }\n\
+             - { name: orders pair, key: { pair: [7, 9] }, servers: ['orders-*'] }\n",
+        );
+        let label = |server, key| registry.resolve(server, APP, key).label().to_owned();
+        assert_eq!(label("orders-1", Key::bigint(1)), "orders job");
+        assert_eq!(label("billing-1", Key::bigint(1)), "billing job");
+        assert_eq!(label("users-1", Key::bigint(1)), "unregistered");
+        assert_eq!(label("orders-1", Key::pair(7, 9)), "orders pair");
+        assert_eq!(label("users-1", Key::pair(7, 9)), "fallback");
+        assert!(registry.conflicts().is_empty());
+    }
+
+    #[test]
+    fn two_names_for_one_key_are_shown_both_and_reported_with_their_lines() {
+        let registry = registry(
+            "locks:\n\
+             - { name: tf state b/1, key: 1, databases: [app, app2], max_hold: 5m, scope: session }\n\
+             - name: tf state a/1\n\
+             \x20 key: 1\n\
+             \x20 databases: [app, app2]\n\
+             \x20 max_wait: 5s\n\
+             - { name: elsewhere, key: 1, databases: [other_db] }\n",
+        );
+        let resolution = registry.resolve("db-1", APP, Key::bigint(1));
+        assert_eq!(resolution.lock.as_deref(), Some("tf state a/1 | tf state b/1"));
+        assert_eq!(resolution.display_name(), "tf state a/1 | tf state b/1");
+        assert_eq!(resolution.max_hold, minutes(5));
+        assert_eq!(resolution.max_wait, Limit::Of(Duration::from_secs(5)));
+        assert_eq!(resolution.scope, None);
+        assert!(resolution.exact);
+        let candidates: Vec<_> = resolution
+            .candidates
+            .iter()
+            .map(|candidate| (&*candidate.name, candidate.to_string()))
+            .collect();
+        assert_eq!(
+            candidates,
+            [
+                ("tf state a/1", "1 at locks.yaml:4".to_owned()),
+                ("tf state b/1", "1 at locks.yaml:2".to_owned()),
+            ]
+        );
+        let conflicts: Vec<String> = registry.conflicts().iter().map(Conflict::to_string).collect();
+        assert_eq!(
+            conflicts,
+            ["key 1 in app, app2 has more than one name: \
+              \"tf state a/1\" (1 at locks.yaml:4), \"tf state b/1\" (1 at locks.yaml:2)"]
+        );
+    }
+
+    #[test]
+    fn texts_that_hash_alike_are_a_conflict_that_tells_both_texts() {
+        let registry = registry(
+            "locks:\n\
+             - { name: first, key: { hashtext: 'account:63575' } }\n\
+             - { name: second, key: { hashtext: 'account:68747' } }\n\
+             - { name: number, key: -1054191990 }\n",
+        );
+        assert_eq!(label(&registry, APP, Key::bigint(-1_054_191_989)), "first | second");
+        assert_eq!(label(&registry, APP, Key::bigint(-1_054_191_990)), "number");
+        let conflicts: Vec<String> = registry.conflicts().iter().map(Conflict::to_string).collect();
+        assert_eq!(
+            conflicts,
+            ["key -1054191989 has more than one name: \
+              \"first\" (hashtext(\"account:63575\") at locks.yaml:2), \
+              \"second\" (hashtext(\"account:68747\") at locks.yaml:3)"]
+        );
+    }
+
+    #[test]
+    fn entries_that_share_no_server_or_a_name_do_not_conflict() {
+        let conflicts = |entries: [&str; 2]| {
+            let [a, b] = entries;
+            registry(&format!("locks:\n- {{ key: 1, {a} }}\n- {{ key: 1, {b} }}\n"))
+                .conflicts()
+                .len()
+        };
+        assert_eq!(conflicts(["name: a", "name: b"]), 1);
+        assert_eq!(conflicts(["name: a", "name: a"]), 0);
+        assert_eq!(conflicts(["name: a, servers: [x]", "name: b"]), 1);
+        assert_eq!(conflicts(["name: a, servers: [x]", "name: b, servers: [y, z]"]), 0);
+        assert_eq!(conflicts(["name: a, servers: ['x*']", "name: b, servers: [y, '*z']"]), 1);
+        assert_eq!(conflicts(["name: a, databases: [x]", "name: b, databases: [y]"]), 0);
+        assert_eq!(conflicts(["name: a, databases: [x]", "name: b"]), 0);
+    }
+
+    #[test]
+    fn a_half_free_pair_names_its_keys_in_one_series_with_a_parameter() {
+        let registry = registry(
+            "locks:\n\
+             - { name: tenant-reindex, key: { pair: [7, \"*\"] }, parameter: tenant }\n\
+             - { name: by object, key: { pair: [\"*\", -9] } }\n",
+        );
+        let resolution = registry.resolve("db-1", APP, Key::pair(7, 99));
+        assert_eq!(resolution.label(), "tenant-reindex");
+        assert_eq!(resolution.pattern.as_deref(), Some("(7,*)"));
+        assert_eq!(resolution.parameters, [("tenant".into(), "99".to_owned())]);
+        assert_eq!(resolution.display_name(), "tenant-reindex (tenant 99)");
+        assert!(!resolution.exact);
+        let resolution = registry.resolve("db-1", APP, Key::pair(8, -9));
+        assert_eq!(resolution.pattern.as_deref(), Some("(*,-9)"));
+        assert_eq!(resolution.display_name(), "by object");
+        assert_eq!(label(&registry, APP, Key::bigint(7)), "unregistered");
+        assert_eq!(label(&registry, APP, Key::from_columns(7, 9, 5)), "unregistered");
+    }
+
+    #[test]
+    fn half_free_pairs_that_meet_in_one_pair_conflict_there_in_a_series_of_its_own() {
+        let registry = registry(
+            "locks:\n\
+             - { name: rows, key: { pair: [7, \"*\"] }, parameter: row }\n\
+             - { name: columns, key: { pair: [\"*\", 9] }, parameter: column }\n",
+        );
+        let resolution = registry.resolve("db-1", APP, Key::pair(7, 9));
+        assert_eq!(resolution.label(), "columns | rows");
+        assert_eq!((resolution.pattern, resolution.parameters), (None, vec![]));
+        assert_eq!(resolution.candidates.len(), 2);
+        assert!(registry.conflicts().is_empty());
+    }
+
+    #[test]
+    fn two_names_for_one_half_free_pair_share_its_series() {
+        let registry = registry(
+            "locks:\n\
+             - { name: a, key: { pair: [7, \"*\"] }, parameter: x }\n\
+             - { name: b, key: { pair: [7, \"*\"] }, parameter: y }\n",
+        );
+        let resolution = registry.resolve("db-1", APP, Key::pair(7, 9));
+        assert_eq!(resolution.label(), "a | b");
+        assert_eq!(resolution.pattern.as_deref(), Some("(7,*)"));
+        assert!(resolution.parameters.is_empty());
+        assert_eq!(&*registry.conflicts()[0].key, "(7,*)");
+    }
+
+    #[test]
+    fn a_hash_of_other_than_ascii_text_names_keys_in_utf8_databases_only() {
+        let registry = registry(
+            "locks:\n\
+             - { name: coffee, key: { hashtext: café }, databases: [app] }\n\
+             - { name: tea, key: { hashtext: tea }, databases: [app] }\n\
+             - { name: number, key: 103771354 }\n",
+        );
+        let latin1 = Database { name: Some("app"), is_utf8: false };
+        let tea = Key::bigint(hash::hashtext(b"tea").into());
+        assert_eq!(label(&registry, APP, Key::bigint(103_771_354)), "coffee");
+        assert_eq!(label(&registry, latin1, Key::bigint(103_771_354)), "number");
+        assert_eq!(label(&registry, latin1, tea), "tea");
+        assert_eq!(registry.armed("db-1", |_| true).len(), 2);
+        assert_eq!(registry.armed("db-1", |_| false).len(), 1);
+    }
+
+    #[test]
+    fn entries_that_name_databases_arm_their_series_there() {
+        let registry = registry(
+            "locks:\n\
+             - { name: job, key: 42, databases: [app, app2], last_held_within: 25h }\n\
+             - { name: tenant, key: { pair: [7, \"*\"] }, databases: [app], parameter: tenant }\n\
+             - { name: elsewhere, key: 43, databases: [app], servers: [db-2] }\n\
+             - { name: anywhere, key: 44 }\n",
+        );
+        let armed = registry.armed("db-1", |_| true);
+        let series: Vec<_> = armed
+            .iter()
+            .map(|Armed { datname, key, resolution }| {
+                (&**datname, *key, resolution.label(), resolution.pattern.as_deref())
+            })
+            .collect();
+        assert_eq!(
+            series,
+            [
+                ("app", None, "tenant", Some("(7,*)")),
+                ("app", Some(Key::bigint(42)), "job", None),
+                ("app2", Some(Key::bigint(42)), "job", None),
+            ]
+        );
+        assert!(armed[0].resolution.parameters.is_empty());
+        assert_eq!(armed[1].resolution, registry.resolve("db-1", APP, Key::bigint(42)));
+        assert_eq!(armed[1].resolution.last_held_within, Some(Duration::from_secs(25 * 3600)));
+    }
+
+    #[test]
+    fn the_order_of_files_decides_nothing() {
+        let sources = [
+            source("a.yaml", "defaults: { max_hold: 2m }\nlocks: [{ name: a, key: 1, owner: x }]"),
+            source(
+                "b.yaml",
+                "locks: [{ name: b, key: 1 }, { name: a, key: 2, runbook: 'http://w' }]",
+            ),
+            source("c.yaml", "defaults: { max_wait: 3s, unregistered: { max_hold: 2h } }"),
+            source("d.yaml", "defaults: { unregistered: { max_hold: 90m, max_wait: unlimited } }"),
+        ];
+        let forward = Registry::parse(&sources).unwrap();
+        let backward: Vec<Source> = sources.into_iter().rev().collect();
+        let backward = Registry::parse(&backward).unwrap();
+        for key in [1, 2, 3].map(Key::bigint) {
+            let resolution = forward.resolve("db-1", APP, key);
+            assert_eq!(resolution, backward.resolve("db-1", APP, key));
+        }
+        assert_eq!(forward.conflicts(), backward.conflicts());
+        assert_eq!(forward.locks(), backward.locks());
+        assert_eq!(forward.entry_count(), 3);
+
+        let resolution = forward.resolve("db-1", APP, Key::bigint(1));
+        assert_eq!((resolution.label(), resolution.max_hold), ("a | b", minutes(2)));
+        // Defaults of one file do not reach another, and the smallest limit for strangers wins.
+        assert_eq!(forward.resolve("db-1", APP, Key::bigint(2)).max_hold, minutes(15));
+        let stranger = forward.resolve("db-1", APP, Key::bigint(3));
+        assert_eq!(stranger.max_hold, minutes(90));
+        assert_eq!(stranger.max_wait, Limit::Of(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn one_name_in_several_entries_has_one_owner_runbook_and_description() {
+        let parts = [
+            source("a.yaml", "locks:\n- { name: job, key: 1, owner: growth, description: d }\n"),
+            source("b.yaml", "locks:\n- { name: job, key: 2, runbook: 'https://w' }\n"),
+            source("c.yaml", "locks:\n- { name: job, key: 3, owner: billing }\n"),
+        ];
+        let registry = Registry::parse(&parts[..2]).unwrap();
+        assert_eq!(
+            registry.locks(),
+            [LockInfo {
+                name: "job".into(),
+                owner: Some("growth".into()),
+                runbook: Some("https://w".into()),
+                description: Some("d".into()),
+            }]
+        );
+        assert_eq!(
+            Registry::parse(&parts).unwrap_err().to_string(),
+            "c.yaml:2:31: the owner of \"job\" is another one at a.yaml:2: \
+             entries of one name have one owner, or leave it out\n\
+             \x20 2 | - { name: job, key: 3, owner: billing }\n\
+             \x20   |                               ^"
+        );
+    }
+
+    #[test]
+    fn faults_of_all_files_are_told_at_once() {
+        let error = Registry::parse(&[
+            source("a.yaml", "locks:\n- { name: a, key: 010 }\n"),
+            source("b.yaml", "locks: [*]"),
+        ])
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a.yaml:2:19: 010 begins with a zero, which some read as octal: \
+             write 10, or 8 if octal was meant\n\
+             \x20 2 | - { name: a, key: 010 }\n\
+             \x20   |                   ^\n\
+             b.yaml:1:9: a bare * begins a YAML alias: write \"*\" in quotes\n\
+             \x20 1 | locks: [*]\n\
+             \x20   |         ^"
+        );
+    }
+
+    #[test]
+    fn each_hash_is_checked_once() {
+        let registry = registry(
+            "locks:\n\
+             - { name: a, keys: [{ hashtext: jobs }, { pair: [{ hashtext: jobs }, 1] }] }\n\
+             - { name: b, key: { hashtextextended: jobs } }\n\
+             - { name: c, key: { hashtextextended: jobs, seed: -1 } }\n\
+             - { name: d, key: 42 }\n",
+        );
+        let checks: Vec<_> = registry
+            .hash_checks()
+            .iter()
+            .map(|check| (check.function.as_str(), &*check.text, check.seed, check.value))
+            .collect();
+        assert_eq!(
+            checks,
+            [
+                ("hashtext", "jobs", 0, -1_679_774_495),
+                ("hashtextextended", "jobs", -1, -7_996_330_531_658_456_789),
+                ("hashtextextended", "jobs", 0, 7_259_640_204_928_003_297),
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_times_databases_are_bounded() {
+        let list = |n: usize| (0..n).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        let text = format!(
+            "locks:\n- {{ name: a, keys: [{}], databases: [{}] }}\n",
+            list(1001),
+            list(1000)
+        );
+        let error = Registry::parse(&[source("f", &text)]).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "f:2:3: with this entry, keys times databases exceed 1000000: leave databases out"
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn limits_are_ordered_and_have_seconds() {
+        assert!(Limit::Unlimited > Limit::Of(Duration::MAX));
+        assert_eq!(Limit::Unlimited.as_secs_f64(), f64::INFINITY);
+        assert_eq!(minutes(1).as_secs_f64(), 60.0);
+        assert!(minutes(1).is_exceeded_by(Duration::from_millis(60_001)));
+        assert!(!minutes(1).is_exceeded_by(Duration::from_secs(60)));
+        assert!(!Limit::Unlimited.is_exceeded_by(Duration::MAX));
+    }
+
+    #[test]
+    fn files_are_read_and_what_is_no_text_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.yaml");
+        let refusal = || Registry::load(std::slice::from_ref(&path)).unwrap_err().to_string();
+        assert_eq!(refusal(), format!("cannot read registry file {}", path.display()));
+        std::fs::write(&path, b"locks:\n- { name: a\xff, key: 1 }\n").unwrap();
+        assert_eq!(
+            refusal(),
+            format!("registry file {} is not UTF-8 on line 2: save it as UTF-8", path.display())
+        );
+        std::fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        assert_eq!(
+            refusal(),
+            format!(
+                "registry file {} is larger than 16 MiB: split it into several files",
+                path.display()
+            )
+        );
+        std::fs::write(&path, "locks: [{ name: a, key: 1 }]").unwrap();
+        let registry = Registry::load(std::slice::from_ref(&path)).unwrap();
+        assert_eq!(label(&registry, APP, Key::bigint(1)), "a");
+    }
+
+    /// Texts that are closer to registry files than random characters are.
+    fn registry_like_text() -> impl Strategy<Value = String> {
+        let word = prop::sample::select(vec![
+            "locks:",
+            "- ",
+            "name: ",
+            "key: ",
+            "keys: ",
+            "pair: ",
+            "hashtext: ",
+            "bigint: ",
+            "{ ",
+            " }",
+            "[",
+            "]",
+            ", ",
+            "\n",
+            "\n  ",
+            "\n- ",
+            "*",
+            "\"*\"",
+            "7",
+            "010",
+            "1e3",
+            "a",
+            "'",
+            "\"",
+            "&x ",
+            "*x",
+            "<<: ",
+            "!!str ",
+            "{{",
+            "}}",
+            "{x}",
+            "---",
+            "~",
+            "#",
+            ": ",
+            "\\0",
+            "unlimited",
+            "5m",
+            "defaults: ",
+            "databases: ",
+            "é",
+            "\u{feff}",
+            "\t",
+            "\r",
+            "? ",
+            "| ",
+        ]);
+        prop::collection::vec(word, 0..24).prop_map(|words| words.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
+            if let Ok(source) = Source::from_bytes("f", bytes)
+                && let Err(error) = Registry::parse(&[source])
+            {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+
+        #[test]
+        fn any_text_that_resembles_a_registry_is_parsed_or_refused(
+            text in registry_like_text(), entry in registry_like_text(),
+        ) {
+            for text in [text, format!("locks:\n- name: a\n  key: {entry}")] {
+                if let Err(error) = Registry::parse(&[source("f", &text)]) {
+                    prop_assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+
+        #[test]
+        fn every_number_names_its_own_key(number: i64, other: i64) {
+            let registry = registry(&format!("locks: [{{ name: a, key: {number} }}]"));
+            let named = label(&registry, APP, Key::bigint(other)) == "a";
+            prop_assert_eq!(named, number == other);
+            prop_assert_eq!(label(&registry, APP, Key::bigint(number)), "a");
+        }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Pure. Its input is the tracker's picture and what changed; `metrics` turns it into families.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,9 +130,13 @@ pub struct SeriesSet {
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
     last_holder: HashMap<LockSeries, (HolderId, Option<Timestamp>)>,
-    datnames: Vec<Arc<str>>,
+    /// Labels of databases, as long as they have a slot.
+    datnames: BTreeMap<DatabaseOid, Arc<str>>,
+    /// Labels of databases that the registry names: their series are there from the start.
+    named: HashSet<Arc<str>>,
     counters: Counters,
-    is_armed: bool,
+    /// Names or the registry are not those that the labels were made of.
+    is_stale: bool,
 }
 
 impl SeriesSet {
@@ -154,9 +158,10 @@ impl SeriesSet {
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
             last_holder: HashMap::new(),
-            datnames: Vec::new(),
+            datnames: BTreeMap::new(),
+            named: HashSet::new(),
             counters: Counters::default(),
-            is_armed: false,
+            is_stale: true,
         }
     }
 
@@ -170,10 +175,10 @@ impl SeriesSet {
         &self.registered
     }
 
-    /// Names or the registry changed: every key is asked for anew. Slots and counters stay.
+    /// Names or the registry changed: at the next sample every key is asked for anew. Slots and
+    /// counters stay, and what ended meanwhile counts under the label it had.
     pub fn forget_labels(&mut self) {
-        self.labels.clear();
-        self.is_armed = false;
+        self.is_stale = true;
     }
 
     /// The scope that the registry declares for a key.
@@ -183,7 +188,7 @@ impl SeriesSet {
         names: &Names,
         registry: &Registry,
     ) -> Option<DeclaredScope> {
-        match self.labels.get(&key) {
+        match self.labels.get(&key).filter(|_| !self.is_stale) {
             Some(label) => label.resolution.scope,
             None => resolve(registry, &self.server, names, key).scope,
         }
@@ -210,9 +215,9 @@ impl SeriesSet {
         PREPARED_APPLICATION.into()
     }
 
-    /// Databases that ever had a label of their own, in order.
+    /// Databases that have a label of their own, in order.
     pub fn datnames(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.datnames.iter()
+        self.datnames.values().chain(&self.named).collect::<BTreeSet<_>>().into_iter()
     }
 
     /// Decides the labels of every key and application that is there now.
@@ -225,7 +230,7 @@ impl SeriesSet {
     ) {
         let now = sample.at_local;
         self.release_idle(now);
-        if !self.is_armed {
+        if self.is_stale {
             self.arm(registry, names, now);
         }
         let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
@@ -241,6 +246,7 @@ impl SeriesSet {
             let label = self.decide_label(key, is_awaited, names, registry, now);
             self.labels.insert(key, label);
         }
+        self.is_stale = false;
         self.observe_applications(sample, tracker, now);
     }
 
@@ -271,8 +277,8 @@ impl SeriesSet {
         let known = self.labels_before.get(&key).cloned();
         let polls = known.as_ref().map_or(0, |label| label.polls).saturating_add(1);
         let (resolution, datname) = match &known {
-            Some(label) => (label.resolution.clone(), label.datname.clone()),
-            None => (
+            Some(label) if !self.is_stale => (label.resolution.clone(), label.datname.clone()),
+            Some(_) | None => (
                 Arc::new(resolve(registry, &self.server, names, key)),
                 datname(names, key.database),
             ),
@@ -283,6 +289,7 @@ impl SeriesSet {
             None => self.decide_unregistered(own_datname, key, polls, is_awaited, now),
         };
         if let Some(label) = known
+            && !self.is_stale
             && label.series == series
             && label.polls >= STEADY_POLLS
         {
@@ -345,19 +352,20 @@ impl SeriesSet {
         name: &Arc<str>,
         now: Timestamp,
     ) -> Arc<str> {
-        if !self.databases.take(&database, now) {
+        let label = clean_label(name);
+        if !self.databases.take(&database, now) && !self.named.contains(&label) {
             return OTHER.into();
         }
-        let label = clean_label(name);
-        if let Err(position) = self.datnames.binary_search(&label) {
-            self.datnames.insert(position, label.clone());
+        let before = self.datnames.insert(database, label.clone());
+        if before.is_some_and(|before| before != label) {
+            self.release_datnames();
         }
         label
     }
 
     /// Entries that name their databases have their series from the first poll on, at 0.
     fn arm(&mut self, registry: &Registry, names: &Names, now: Timestamp) {
-        self.is_armed = true;
+        self.named.clear();
         let is_utf8 = |datname: &str| {
             names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
         };
@@ -372,6 +380,7 @@ impl SeriesSet {
                 lock: armed.resolution.label().into(),
                 key: text,
             };
+            self.named.insert(series.datname.clone());
             if self.registered_keys.take(&series, now) {
                 let resolution = Arc::new(armed.resolution);
                 match self.registered.get_mut(&series) {
@@ -386,6 +395,13 @@ impl SeriesSet {
         let counters = self.counters.keys.entry(series.clone()).or_default();
         if resolution.pattern.is_none() {
             counters.holder_changes.get_or_insert(0);
+        }
+        // A counter that is born at 1 has increased by nothing.
+        let LockSeries { datname, lock, .. } = series.clone();
+        self.counters.hold_durations.entry((datname.clone(), lock.clone())).or_default();
+        for outcome in WaitOutcome::ALL {
+            let labels = (datname.clone(), lock.clone(), outcome);
+            self.counters.wait_durations.entry(labels).or_default();
         }
         self.registered.insert(series, Registered { resolution, last_held: None });
     }
@@ -467,11 +483,18 @@ impl SeriesSet {
         else {
             return;
         };
-        let now = (holder.id.clone(), holder.session.backend_start);
-        let before = self.last_holder.insert(lock.label.series.clone(), now.clone());
-        if before.is_some_and(|before| before != now)
-            && let Some(counters) = self.counters.keys.get_mut(&lock.label.series)
-        {
+        let (id, start) = (&holder.id, holder.session.backend_start);
+        let Some((known, known_start)) = self.last_holder.get_mut(&lock.label.series) else {
+            self.last_holder.insert(lock.label.series.clone(), (id.clone(), start));
+            return;
+        };
+        // A start that was hidden and is not any more is no other session's.
+        if known == id && (known_start.is_none() || start.is_none() || *known_start == start) {
+            *known_start = known_start.or(start);
+            return;
+        }
+        (*known, *known_start) = (id.clone(), start);
+        if let Some(counters) = self.counters.keys.get_mut(&lock.label.series) {
             counters.holder_changes = counters.holder_changes.map(|changes| changes + 1);
         }
     }
@@ -483,7 +506,13 @@ impl SeriesSet {
         let gone: HashSet<LockSeries> =
             keys.iter().filter_map(|key| self.slotted.remove(key)).collect();
         let applications = self.applications.release_idle(now);
-        self.databases.release_idle(now);
+        let databases = self.databases.release_idle(now);
+        if !databases.is_empty() {
+            for database in databases {
+                self.datnames.remove(&database);
+            }
+            self.release_datnames();
+        }
         if gone.is_empty() && applications.is_empty() {
             return;
         }
@@ -492,6 +521,18 @@ impl SeriesSet {
             !gone.contains(series) && !applications.contains(application)
         });
         self.last_holder.retain(|series, _| !gone.contains(series));
+    }
+
+    /// Forgets what was counted under a database's label that nothing has any more.
+    fn release_datnames(&mut self) {
+        let mut kept: HashSet<&str> = self.datnames.values().map(|label| &**label).collect();
+        kept.extend(self.registered.keys().map(|series| &*series.datname));
+        kept.insert(OTHER);
+        self.counters.keys.retain(|series, _| kept.contains(&*series.datname));
+        self.counters.seconds.retain(|(series, _), _| kept.contains(&*series.datname));
+        self.counters.hold_durations.retain(|(datname, _), _| kept.contains(&**datname));
+        self.counters.wait_durations.retain(|(datname, ..), _| kept.contains(&**datname));
+        self.last_holder.retain(|series, _| kept.contains(&*series.datname));
     }
 }
 

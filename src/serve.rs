@@ -46,6 +46,7 @@ pub async fn serve(
     let options = server::Options {
         telemetry_path: config.web.telemetry_path,
         show_details: config.web.show_details,
+        allowed_hosts: Some(config.web.allowed_hosts),
         ..server::Options::default()
     };
     for listener in &listeners {

@@ -83,8 +83,6 @@ pub struct Hold {
     pub since: Timestamp,
     /// The same on our clock, fixed when `since` is, so that it does not tremble.
     pub since_local: Timestamp,
-    /// Not held yet at this moment: the last successful poll that did not see it.
-    pub not_before: Option<Timestamp>,
     /// Held without a gap since this moment, for certain.
     pub proved_since: Timestamp,
     /// What proves its scope, if anything does.
@@ -97,6 +95,8 @@ pub struct Hold {
     pub polls_outside_transaction: u32,
     /// The name its backend went by when this presence was first seen.
     pub first_application_name: Option<Arc<str>>,
+    /// The poll before it began; after a change of transaction that is likely, not certain.
+    not_before: Option<Timestamp>,
     presence: Presence,
 }
 
@@ -200,6 +200,9 @@ pub enum WaitOutcome {
 }
 
 impl WaitOutcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Granted, Self::Gone, Self::Unknown];
+
     /// The label's value.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -228,6 +231,8 @@ pub struct Tracker {
     holds: HashMap<HoldId, Hold>,
     waits: HashMap<WaitId, Wait>,
     prepared: HashMap<VirtualTransaction, Arc<PreparedTransaction>>,
+    /// Whose each virtual transaction was at the last poll.
+    transactions: HashMap<VirtualTransaction, Pid>,
     previous: Option<Timestamp>,
 }
 
@@ -272,6 +277,9 @@ impl Tracker {
         let queue = self.stayed_in_queue(&waits_before);
         let unbroken = self.observe_holds(sample, &sessions, &queue, &declared, &mut changes);
         self.end_waits(sample.at, waits_before, &unbroken, &mut changes);
+        let owners = sample.advisory.iter().filter(|group| group.granted);
+        self.transactions =
+            owners.filter_map(|group| Some((group.transaction.clone(), group.pid?))).collect();
         self.previous = Some(sample.at);
         changes
     }
@@ -282,13 +290,20 @@ impl Tracker {
     fn observe_prepared(&mut self, sample: &Sample) {
         let Some(prepared) = &sample.prepared else { return };
         let by_id: HashMap<_, _> = prepared.iter().map(|one| (one.transaction, one)).collect();
+        let before = std::mem::take(&mut self.prepared);
         self.prepared = sample
             .other_locks
             .iter()
             .filter(|row| row.pid.is_none())
             .filter_map(|row| {
-                let prepared = by_id.get(&row.tag.transactionid?)?;
-                Some((row.transaction.clone(), Arc::new((*prepared).clone())))
+                let id = row.tag.transactionid?;
+                // It may have ended after the lock table was read, and still holds what that shows.
+                let known = before.get(&row.transaction).filter(|known| known.transaction == id);
+                let prepared = match by_id.get(&id) {
+                    Some(prepared) => Arc::new((*prepared).clone()),
+                    None => known?.clone(),
+                };
+                Some((row.transaction.clone(), prepared))
             })
             .collect();
     }
@@ -304,6 +319,9 @@ impl Tracker {
             let Some(pid) = group.pid else { continue };
             for key in keys(group) {
                 let id = WaitId { pid, key, mode: group.mode.clone() };
+                if self.waits.contains_key(&id) {
+                    continue;
+                }
                 let seen = Wait {
                     backend_start: sessions.get(pid).backend_start,
                     start: group.wait_start,
@@ -367,32 +385,25 @@ impl Tracker {
                     session: &session,
                     local_id: group.transaction.local_id(),
                     keeps_waiter: false,
-                    only_mode: false,
                     declared_session: &|| declared(key) == Some(DeclaredScope::Session),
                 };
-                let known = before.remove(&id).or_else(|| seen.take_prepared(&id, &mut before));
+                let known =
+                    before.remove(&id).or_else(|| self.take_prepared(&id, group, &mut before));
                 let hold = match known {
                     Some(known) if known.is_of(session.backend_start) => {
-                        seen.keeps_waiter = queue.get(&key).is_some_and(|waiters| {
-                            waiters.iter().any(|(pid, mode)| {
-                                group.pid != Some(*pid) && mode.conflicts_with(&group.mode)
-                            })
-                        });
-                        seen.only_mode = seen.keeps_waiter
-                            && !other_modes(&id).any(|other| {
-                                before.contains_key(&other) || self.holds.contains_key(&other)
-                            });
-                        let (hold, continuity) = known.continued(&seen);
-                        match continuity {
-                            Continuity::Unbroken => {
-                                let held = (holder.clone(), group.mode.clone());
-                                unbroken.entry(key).or_default().push(held);
-                            }
-                            Continuity::Assumed => {}
-                            Continuity::Ended { duration } => {
-                                changes.push(Change::HoldEnded { key, duration });
-                                changes.push(Change::HoldBegan { key });
-                            }
+                        let has_one_mode = || {
+                            !other_modes(&id).any(|other| before.contains_key(&other))
+                                && !holds_in_other_mode(sample, group, key.key)
+                        };
+                        seen.keeps_waiter = keeps_waiter(queue, group, key) && has_one_mode();
+                        let Continued { hold, is_unbroken, ended } = known.continued(&seen);
+                        if is_unbroken {
+                            let held = (holder.clone(), group.mode.clone());
+                            unbroken.entry(key).or_default().push(held);
+                        }
+                        if let Some(duration) = ended {
+                            changes.push(Change::HoldEnded { key, duration });
+                            changes.push(Change::HoldBegan { key });
                         }
                         hold
                     }
@@ -414,6 +425,26 @@ impl Tracker {
             before.into_iter().map(|(id, hold)| hold.ended(id.key, self.previous, sample.at)),
         );
         unbroken
+    }
+
+    /// `PREPARE TRANSACTION` takes the rows from the backend and leaves all else as it was: the
+    /// hold goes on under the gid, or for as long as that is not known under the transaction.
+    fn take_prepared(
+        &self,
+        id: &HoldId,
+        group: &KeyGroup,
+        before: &mut HashMap<HoldId, Hold>,
+    ) -> Option<Hold> {
+        if group.pid.is_some() {
+            return None;
+        }
+        let nameless = HolderId::Prepared(group.transaction.as_str().into());
+        before.remove(&HoldId { holder: nameless, ..id.clone() }).or_else(|| {
+            let pid = *self.transactions.get(&group.transaction)?;
+            before
+                .remove(&HoldId { holder: HolderId::Backend(pid), ..id.clone() })
+                .map(Hold::prepared)
+        })
     }
 
     fn end_waits(
@@ -464,6 +495,24 @@ fn other_modes(id: &HoldId) -> impl Iterator<Item = HoldId> + '_ {
         .into_iter()
         .filter(|mode| *mode != id.mode)
         .map(|mode| HoldId { mode, ..id.clone() })
+}
+
+/// Whether somebody else has stayed in the queue for the key in a mode that the row conflicts with.
+fn keeps_waiter(queue: &Queue, group: &KeyGroup, key: KeyId) -> bool {
+    queue.get(&key).is_some_and(|waiters| {
+        let is_kept = |mode: &Mode| mode.conflicts_with(&group.mode);
+        waiters.iter().any(|(pid, mode)| group.pid != Some(*pid) && is_kept(mode))
+    })
+}
+
+/// Whether the holder of a row has the key in another mode beside it.
+fn holds_in_other_mode(sample: &Sample, group: &KeyGroup, key: Key) -> bool {
+    sample.advisory.iter().any(|other| {
+        other.granted
+            && (other.pid, other.database) == (group.pid, group.database)
+            && other.mode != group.mode
+            && other.keys.contains(&key)
+    })
 }
 
 fn middle(low: Duration, high: Duration) -> Duration {
@@ -545,28 +594,28 @@ struct Sighting<'a> {
     previous: Option<Timestamp>,
     session: &'a Session,
     local_id: Option<u32>,
-    /// Somebody it conflicts with has stood in the queue since the last poll.
+    /// Somebody it conflicts with has stood in the queue since the last poll, kept out by this row:
+    /// its holder has the key in no other mode.
     keeps_waiter: bool,
-    /// The holder has the key in this mode alone, so that the waiter is kept out by this row.
-    only_mode: bool,
     /// The registry says so. Asked only where it matters, not for every key at every poll.
     declared_session: &'a dyn Fn() -> bool,
 }
 
 /// What became of a hold between two polls that both saw its row.
-enum Continuity {
-    /// Held throughout, for certain, or within one transaction.
-    Unbroken,
-    /// Nothing speaks against one hold.
-    Assumed,
-    /// One transaction's hold ended and another's began.
-    Ended { duration: Option<Duration> },
+struct Continued {
+    hold: Hold,
+    /// Held throughout, for certain. That the holder is in the same transaction proves nothing:
+    /// it may have let a waiter in and taken the key again.
+    is_unbroken: bool,
+    /// One transaction's hold ended, after this time if that is known, and another's began.
+    ended: Option<Option<Duration>>,
 }
 
 impl Sighting<'_> {
-    /// Since when this row has been held without a gap, as far as this sample alone can tell.
+    /// Since when this row has been held without a gap, as far as this sample alone can tell. What
+    /// began while the poll was under way is of the poll's moment: its resolution is no finer.
     fn held_since(&self) -> Timestamp {
-        self.session.held_since.unwrap_or(self.sample.at)
+        self.session.held_since.map_or(self.sample.at, |since| since.min(self.sample.at))
     }
 
     /// The holder took nothing and let go of nothing since the last poll, for certain: what it
@@ -591,24 +640,6 @@ impl Sighting<'_> {
             None
         }
     }
-
-    /// `PREPARE TRANSACTION` takes the rows from the backend and leaves all else as it was: the
-    /// hold goes on under the gid.
-    fn take_prepared(&self, id: &HoldId, before: &mut HashMap<HoldId, Hold>) -> Option<Hold> {
-        if !self.session.prepared {
-            return None;
-        }
-        let transaction = self.transaction()?;
-        let from = before
-            .iter()
-            .find(|(old, hold)| {
-                matches!(old.holder, HolderId::Backend(_))
-                    && (old.key, &old.mode) == (id.key, &id.mode)
-                    && hold.presence.local_id == Some(transaction)
-            })
-            .map(|(old, _)| old.clone())?;
-        before.remove(&from).map(|hold| Hold { backend_start: None, ..hold })
-    }
 }
 
 impl Hold {
@@ -617,9 +648,13 @@ impl Hold {
         self.scope.map_or(Scope::Unknown, ScopeEvidence::scope)
     }
 
-    /// The earliest moment at which it can have begun, if any bound is known.
+    /// The earliest moment at which it can have begun, if any bound is known: the last successful
+    /// poll that did not see the row, or the start of its backend. That the holder's transaction
+    /// changed since is no bound: what looks like two holds may be one, of the session.
     pub fn earliest_start(&self) -> Option<Timestamp> {
-        self.not_before.max(self.backend_start)
+        // A start after the hold's own is another backend's, which has the pid now.
+        let start = self.backend_start.filter(|start| *start <= self.since);
+        self.presence.not_before.max(start)
     }
 
     fn first_seen(seen: &Sighting<'_>) -> Self {
@@ -627,7 +662,8 @@ impl Hold {
         let presence = Presence {
             since,
             since_local: seen.sample.local(since),
-            not_before: seen.previous,
+            // Proof that it was held then outweighs that it was not seen.
+            not_before: seen.previous.filter(|previous| *previous < since),
             local_id: seen.transaction(),
             unbroken: true,
             under_waiter: true,
@@ -636,13 +672,13 @@ impl Hold {
             backend_start: seen.session.backend_start,
             since,
             since_local: presence.since_local,
-            not_before: presence.not_before,
             proved_since: since,
             scope: seen.scope(),
             transactions_seen: u32::from(seen.transaction().is_some()),
             polls: 1,
             polls_outside_transaction: u32::from(seen.local_id == Some(0)),
             first_application_name: seen.session.application_name.clone(),
+            not_before: presence.not_before,
             presence,
         }
     }
@@ -656,15 +692,18 @@ impl Hold {
     }
 
     /// The same row, one poll later (rules 6 and 7).
-    fn continued(mut self, seen: &Sighting<'_>) -> (Self, Continuity) {
+    fn continued(mut self, seen: &Sighting<'_>) -> Continued {
         let unbroken = seen.is_unbroken();
         self.backend_start = self.backend_start.or(seen.session.backend_start);
         self.presence.unbroken &= unbroken;
-        self.presence.under_waiter &= seen.keeps_waiter && seen.only_mode;
+        self.presence.under_waiter &= seen.keeps_waiter;
+        let held_since = seen.held_since();
+        self.proved_since = if unbroken { self.proved_since.min(held_since) } else { held_since };
 
         let (before, now) = (self.presence.local_id, seen.transaction());
-        let same_transaction = now.is_some() && now == before;
-        let changed = now.is_some() && before.is_some() && now != before;
+        // A prepared transaction gets another number when the server starts again.
+        let changed = now.is_some() && before.is_some() && now != before && !seen.session.prepared;
+        let same_transaction = now.is_some() && before.is_some() && !changed;
         let outlived = changed && self.presence.under_waiter;
         let proof =
             seen.scope().or(outlived.then_some(ScopeEvidence::OutlivedTransactionUnderWaiter));
@@ -672,14 +711,12 @@ impl Hold {
         let is_settled = || proof.or(self.scope).is_some() || (seen.declared_session)();
         let one_hold = !changed || self.presence.unbroken || is_settled();
 
-        let mut continuity =
-            if unbroken || same_transaction { Continuity::Unbroken } else { Continuity::Assumed };
+        let mut ended = None;
         if !one_hold {
-            continuity =
-                Continuity::Ended { duration: self.duration(seen.previous, seen.sample.at) };
-            self.since = seen.held_since();
+            ended = Some(self.duration(seen.previous, seen.sample.at));
+            self.since = self.proved_since;
             self.since_local = seen.sample.local(self.since);
-            self.not_before = seen.previous;
+            self.not_before = seen.previous.filter(|previous| *previous < self.since);
             self.transactions_seen = 0;
             self.polls = 0;
         } else if self.presence.since < self.since && is_settled() {
@@ -689,12 +726,10 @@ impl Hold {
             self.not_before = self.presence.not_before;
         }
         // A row seen at every poll may turn out to be older than its first sight.
-        if seen.held_since() < self.since {
-            self.since = seen.held_since();
-            self.since_local = seen.sample.local(self.since);
+        if held_since < self.since {
+            self.since = held_since;
+            self.since_local = seen.sample.local(held_since);
         }
-        let proved = seen.held_since();
-        self.proved_since = if unbroken { self.proved_since.min(proved) } else { proved };
         self.scope = if seen.session.prepared { proof } else { self.scope.or(proof) };
         self.polls += 1;
         self.polls_outside_transaction =
@@ -705,7 +740,19 @@ impl Hold {
             self.presence.unbroken = true;
             self.presence.under_waiter = true;
         }
-        (self, continuity)
+        Continued { hold: self, is_unbroken: unbroken, ended }
+    }
+
+    /// The same, when its transaction was prepared: whatever the backend held of this key in
+    /// earlier transactions, this hold is of this one.
+    fn prepared(self) -> Self {
+        let presence = Presence {
+            since: self.since,
+            since_local: self.since_local,
+            not_before: self.not_before,
+            ..self.presence
+        };
+        Self { backend_start: None, presence, ..self }
     }
 
     fn ended(self, key: KeyId, last_seen: Option<Timestamp>, at: Timestamp) -> Change {
@@ -736,3 +783,6 @@ impl Wait {
         }
     }
 }
+
+#[cfg(test)]
+mod simulation;

@@ -208,7 +208,10 @@ impl Picture {
     pub fn draw(sample: &Sample, tracker: &Tracker, names: &Names, series: &SeriesSet) -> Self {
         let scene = Scene::of(sample, tracker, names, series);
         let mut locks: BTreeMap<KeyId, (Vec<Holder>, Vec<Waiter>)> = BTreeMap::new();
-        for (id, hold) in tracker.holds() {
+        // The strongest mode first: what a session is said of must not depend on a hash map.
+        let mut holds: Vec<_> = tracker.holds().iter().collect();
+        holds.sort_by_key(|(id, _)| std::cmp::Reverse(id.mode.strength()));
+        for (id, hold) in holds {
             let holders = &mut locks.entry(id.key).or_default().0;
             match holders.iter_mut().find(|holder| holder.id == id.holder) {
                 Some(holder) => holder.join(&id.mode, hold),
@@ -360,10 +363,14 @@ impl Holder {
         if hold.since < self.since {
             self.since = hold.since;
             self.since_local = hold.since_local;
-            self.not_before = hold.earliest_start();
             self.first_application_name = hold.first_application_name.clone();
         }
+        // A mode without a bound leaves the session without one.
+        self.not_before = self.not_before.min(hold.earliest_start());
         self.proved_since = self.proved_since.min(hold.proved_since);
+        self.transactions_seen = self.transactions_seen.max(hold.transactions_seen);
+        self.polls_outside_transaction =
+            self.polls_outside_transaction.max(hold.polls_outside_transaction);
         if self.scope_evidence.is_none() {
             self.scope = hold.scope();
             self.scope_evidence = hold.scope;

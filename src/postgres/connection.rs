@@ -33,6 +33,11 @@ const NAMES_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 /// The lock table's entries are counted at every so many polls.
 const ENTRIES_EVERY: u64 = 15;
 
+const ACTIVITY_SQL: &str = include_str!("activity.sql");
+const PREPARED_SQL: &str = include_str!("prepared.sql");
+const ENTRIES_SQL: &str = include_str!("entries.sql");
+const FACTS_SQL: &str = include_str!("facts.sql");
+
 /// A connection that polls.
 pub struct Connection {
     client: Client,
@@ -130,6 +135,7 @@ impl Connection {
     /// Connects, within the time the connection string gives.
     pub async fn connect(dsn: &Dsn) -> Result<Self, PollError> {
         let config = dsn.connect_config()?;
+        let opened_at = local_now();
         let patience = dsn.connect_timeout();
         let (client, driver) = timeout(patience, config.connect(NoTls))
             .await
@@ -148,11 +154,11 @@ impl Connection {
             is_utf8,
             polls: 0,
             awaited_relations: Vec::new(),
-            opened_at: local_now(),
+            opened_at,
         })
     }
 
-    /// When we connected, on our clock. A backend that is older was not started for us.
+    /// When we began to connect, on our clock. A backend that is older was not started for us.
     pub fn opened_at(&self) -> Timestamp {
         self.opened_at
     }
@@ -179,7 +185,11 @@ impl Connection {
         awaited.dedup();
         let is_new = awaited.iter().any(|relation| !self.awaited_relations.contains(relation));
         self.awaited_relations = awaited;
-        if is_new { self.fetch_once(limit).await } else { Ok(sample) }
+        if !is_new {
+            return Ok(sample);
+        }
+        let again = self.fetch_once(limit).await?;
+        Ok(Sample { table_entries: again.table_entries.or(sample.table_entries), ..again })
     }
 
     async fn fetch_once(&mut self, limit: Duration) -> Result<Sample, PollError> {
@@ -197,12 +207,12 @@ impl Connection {
             join!(
                 client.simple_query(&begin),
                 client.query_typed(&self.locks_sql, &relations),
-                client.query_typed(include_str!("activity.sql"), &[]),
+                client.query_typed(without_comments(ACTIVITY_SQL), &[]),
                 OptionFuture::from(
-                    read_prepared.then(|| client.query_typed(include_str!("prepared.sql"), &[]))
+                    read_prepared.then(|| client.query_typed(without_comments(PREPARED_SQL), &[]))
                 ),
                 OptionFuture::from(
-                    count_entries.then(|| client.query_typed(include_str!("entries.sql"), &[]))
+                    count_entries.then(|| client.query_typed(without_comments(ENTRIES_SQL), &[]))
                 ),
                 client.simple_query("COMMIT"),
             )
@@ -213,7 +223,10 @@ impl Connection {
             self.cancel();
             return Err(PollError::PollTimeout(limit + GRACE));
         };
-        let begun = decode_begin(&begun?)?;
+        let begun = match begun {
+            Err(error) if is_of_console(&error) => return Err(PollError::Answer),
+            begun => decode_begin(&begun?)?,
+        };
         let (advisory, other_locks) = row::decode_locks(&locks?)?;
         // From here on the lock table is safe. What the server could not tell in time is unknown;
         // a connection that broke meanwhile is a failed poll.
@@ -248,7 +261,7 @@ impl Connection {
 
     /// Reads [`Facts`]. Not part of a poll: a failure leaves them unknown.
     pub async fn fetch_facts(&mut self, limit: Duration) -> Result<(), PollError> {
-        let query = self.client.query_typed(include_str!("facts.sql"), &[]);
+        let query = self.client.query_typed(without_comments(FACTS_SQL), &[]);
         let rows = timeout(limit, query).await.map_err(|_| PollError::PollTimeout(limit))??;
         let row = rows.first().ok_or(PollError::Answer)?;
         self.facts = Facts {
@@ -420,6 +433,14 @@ fn decode_begin(messages: &[SimpleQueryMessage]) -> Result<Begun, PollError> {
         .ok_or(PollError::Answer)
 }
 
+/// PgBouncer's console refuses what is none of its commands as a violation of the protocol, which no
+/// server does for the text of a statement. In its pools the same code is fatal.
+fn is_of_console(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|error| {
+        *error.code() == SqlState::PROTOCOL_VIOLATION && error.severity() == "ERROR"
+    })
+}
+
 /// An answer that may be missing: an error that leaves the connection alive is `None`.
 fn known<T>(answer: Result<T, tokio_postgres::Error>) -> Result<Option<T>, tokio_postgres::Error> {
     match answer {
@@ -439,13 +460,19 @@ fn is_survivable(error: &tokio_postgres::Error) -> bool {
 /// `waitstart` came with 14. On an older server the column is a NULL in the same text, which costs
 /// nothing at run time and cannot drift from the other form.
 fn locks_sql(server_version: &str) -> String {
-    let sql = include_str!("locks.sql");
+    let sql = without_comments(include_str!("locks.sql"));
     match server_version.split(|c: char| !c.is_ascii_digit()).next().map(str::parse::<u32>) {
         Some(Ok(major)) if major < 14 => {
             sql.replace("granted, waitstart,", "granted, NULL::timestamptz,")
         }
         Some(Ok(_) | Err(_)) | None => sql.to_owned(),
     }
+}
+
+/// The statement below the comment that every `.sql` file opens with, which is for readers of the
+/// file: the server would parse it at every poll.
+fn without_comments(sql: &'static str) -> &'static str {
+    sql.find("SELECT").map_or(sql, |start| &sql[start..]).trim_end()
 }
 
 #[expect(clippy::disallowed_methods, reason = "when a poll was sent is part of what it says")]
@@ -462,6 +489,14 @@ mod tests {
         assert!(locks_sql("13.23").contains("granted, NULL::timestamptz,"));
         for version in ["14.0", "15.20 (Debian 15.20-0+deb12u1)", "18beta1", ""] {
             assert!(locks_sql(version).contains("granted, waitstart,"), "{version}");
+        }
+    }
+
+    #[test]
+    fn no_comment_is_sent_to_the_server() {
+        assert!(locks_sql("15.0").starts_with("SELECT locktype"));
+        for sql in [ACTIVITY_SQL, PREPARED_SQL, ENTRIES_SQL, FACTS_SQL].map(without_comments) {
+            assert!(sql.starts_with("SELECT") && !sql.contains("--"), "{sql}");
         }
     }
 

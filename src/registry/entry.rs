@@ -435,3 +435,272 @@ fn scalar(node: &Node) -> Option<&str> {
         Value::Scalar { .. } | Value::Sequence(_) | Value::Mapping(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<File, Vec<String>> {
+        let source = Source { name: "f".into(), text: text.into() };
+        let mut faults = Faults::new(&source);
+        let file = parse_file(&source, &mut faults);
+        let faults = faults.finish();
+        if faults.is_empty() {
+            return Ok(file);
+        }
+        Err(faults.iter().map(|f| format!("{}:{}: {}", f.line, f.column, f.message)).collect())
+    }
+
+    fn minutes(minutes: u64) -> Limit {
+        Limit::Of(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn an_entry_is_read_field_by_field() {
+        let file = parse(
+            "locks:\n\
+             - name: recalc\n\
+             \x20 keys: [1, { hashtext: jobs }]\n\
+             \x20 databases: [app, billing, app]\n\
+             \x20 servers: ['orders-*']\n\
+             \x20 description: |\n\
+             \x20   Nightly\n\
+             \x20   recalculation\n\
+             \x20 owner: growth\n\
+             \x20 runbook: HTTPS://wiki.example.com/recalc\n\
+             \x20 max_hold: 30m\n\
+             \x20 max_wait: unlimited\n\
+             \x20 scope: session\n\
+             \x20 last_held_within: 25h\n",
+        )
+        .unwrap();
+        let [entry] = file.entries.as_slice() else { panic!() };
+        assert_eq!(&*entry.name, "recalc");
+        assert_eq!(entry.keys.len(), 2);
+        let databases: Vec<&str> = entry.databases.iter().flatten().map(|name| &**name).collect();
+        assert_eq!(databases, ["app", "billing"]);
+        assert_eq!(entry.servers.as_deref(), Some(&[Glob::new("orders-*")][..]));
+        let text = |said: &Option<Said>| said.as_ref().map(|said| said.text.to_string()).unwrap();
+        assert_eq!(text(&entry.description), "Nightly\nrecalculation");
+        assert_eq!(text(&entry.owner), "growth");
+        assert_eq!(text(&entry.runbook), "HTTPS://wiki.example.com/recalc");
+        assert_eq!((entry.max_hold, entry.max_wait), (minutes(30), Limit::Unlimited));
+        assert_eq!(entry.scope, Some(DeclaredScope::Session));
+        assert_eq!(entry.last_held_within, Some(Duration::from_secs(25 * 3600)));
+    }
+
+    #[test]
+    fn defaults_hold_for_the_entries_of_their_file_wherever_they_stand() {
+        let file = parse(
+            "locks: [{ name: a, key: 1 }, { name: b, key: 2, max_wait: 5m }]\n\
+             defaults: { max_hold: 20m, max_wait: 2m, unregistered: { max_hold: 3h } }\n",
+        )
+        .unwrap();
+        let limits: Vec<_> = file.entries.iter().map(|e| (e.max_hold, e.max_wait)).collect();
+        assert_eq!(limits, [(minutes(20), minutes(2)), (minutes(20), minutes(5))]);
+        assert_eq!(file.unregistered.max_hold, Some(minutes(180)));
+        assert_eq!(file.unregistered.max_wait, Some(minutes(2)));
+    }
+
+    #[test]
+    fn a_file_without_entries_is_fine() {
+        for text in ["", "# soon\n", "~", "locks:\n", "locks: []", "defaults:\nlocks:\n", "{}"] {
+            assert!(parse(text).unwrap().entries.is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn any_in_words_is_the_same_as_nothing() {
+        let file = parse("locks: [{ name: a, key: 1, databases: any, servers: any }]").unwrap();
+        assert!(file.entries[0].databases.is_none() && file.entries[0].servers.is_none());
+    }
+
+    #[test]
+    fn a_broken_file_is_refused_with_place_and_mend() {
+        let cases = [
+            (
+                "hello",
+                "1:1: a registry file is a mapping with the fields defaults, locks, found a text",
+            ),
+            (
+                "- a",
+                "1:1: a registry file is a mapping with the fields defaults, locks, found a list",
+            ),
+            (
+                "lock: []",
+                "1:1: unknown field \"lock\" in a registry file: the known ones are defaults, locks",
+            ),
+            ("locks: { a: 1 }", "1:8: locks is a list of entries, found a mapping"),
+            (
+                "defaults: 5m",
+                "1:11: defaults is a mapping with the fields max_hold, max_wait, unregistered, found a text",
+            ),
+            (
+                "defaults: { unregistered: { hold: 1h } }",
+                "1:29: unknown field \"hold\" in unregistered: the known ones are max_hold, max_wait",
+            ),
+            (
+                "defaults:\n  max_hold: 15\n",
+                "2:13: \"15\" has no unit: write 15s for seconds, or another of ms, s, m, h, d, w, y; \
+                 or unlimited",
+            ),
+            (
+                "locks:\n- name: a\n",
+                "2:3: this entry has no key: add key: and the number or hash that is locked",
+            ),
+            (
+                "locks:\n- key: 1\n",
+                "2:3: this entry has no name: add name: and what people call the lock",
+            ),
+            (
+                "locks:\n- jobs\n",
+                "2:3: an entry is a mapping with the fields name, key, keys, parameter, databases, \
+                 servers, description, owner, runbook, max_hold, max_wait, scope, last_held_within, \
+                 found a text",
+            ),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse(text).unwrap_err(), [message], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_broken_entry_is_refused_with_place_and_mend() {
+        // Each stands in the second line, after `- { name: a, key: 1, ` of 21 characters.
+        let cases = [
+            (
+                "ower: x",
+                "2:22: unknown field \"ower\" in an entry: the known ones are name, key, keys, \
+                 parameter, databases, servers, description, owner, runbook, max_hold, max_wait, \
+                 scope, last_held_within",
+            ),
+            ("name: b", "2:22: name is given twice, first on line 2: keep one"),
+            ("keys: [2]", "2:28: key and keys exclude each other: put all into keys"),
+            ("databases: app", "2:33: databases is a list: write [app]"),
+            (
+                "databases: []",
+                "2:33: databases is an empty list, which is nowhere: leave it out for any",
+            ),
+            ("databases: [app, ~]", "2:39: databases is a list of names, found nothing in it"),
+            ("databases: {}", "2:33: databases is a list of names, found a mapping"),
+            (
+                "databases: ['app_*']",
+                "2:34: \"app_*\" is a pattern, and databases are named in full: list them, \
+                 or leave databases out for any",
+            ),
+            ("servers:", "2:29: servers is a list of names, found nothing"),
+            ("owner: [x]", "2:29: owner is a text, found a list: write it, or leave owner out"),
+            ("owner:", "2:27: owner is a text, found nothing: write it, or leave owner out"),
+            (
+                "description: \"a\\x1b\"",
+                "2:35: description contains a control character: remove it",
+            ),
+            (
+                "runbook: \"javascript:alert(1)\"",
+                "2:31: runbook \"javascript:alert(1)\" is no web address: \
+                 write one that begins with https:// or http://",
+            ),
+            (
+                "runbook: wiki/recalc",
+                "2:31: runbook \"wiki/recalc\" is no web address: \
+                 write one that begins with https:// or http://",
+            ),
+            (
+                "max_hold: forever",
+                "2:32: \"forever\" is not a duration: write numbers with units, largest first, \
+                 as in 500ms, 15m, 1h30m, 1d; or unlimited",
+            ),
+            ("max_wait:", "2:30: max_wait is a duration or unlimited, found nothing"),
+            ("scope: statement", "2:29: unknown scope \"statement\": write session or transaction"),
+            ("scope: [session]", "2:29: scope is session or transaction, found a list"),
+            (
+                "parameter: tenant",
+                "2:33: parameter names the free half of a pair, and no key here has one: remove it, \
+                 or write \"*\" for that half",
+            ),
+            (
+                "last_held_within: 25h",
+                "2:40: last_held_within needs to know where the key is expected: add databases: [name]",
+            ),
+            (
+                "databases: [app], last_held_within: 0",
+                "2:58: last_held_within must be longer than the pause between two runs, found 0",
+            ),
+            (
+                "databases: [app], last_held_within: []",
+                "2:58: last_held_within is a duration, found a list",
+            ),
+        ];
+        for (field, message) in cases {
+            let text = format!("locks:\n- {{ name: a, key: 1, {field} }}\n");
+            assert_eq!(parse(&text).unwrap_err(), [message], "{field}");
+        }
+    }
+
+    #[test]
+    fn a_half_free_pair_takes_a_parameter_and_no_last_held_within() {
+        let entry =
+            |field| format!("locks:\n- {{ name: a, key: {{ pair: [7, \"*\"] }}, {field} }}\n");
+        let file = parse(&entry("parameter: tenant")).unwrap();
+        assert_eq!(file.entries[0].parameter.as_deref(), Some("tenant"));
+        assert_eq!(
+            parse(&entry("parameter: tenant id")).unwrap_err(),
+            [
+                "2:50: parameter is a word of letters, digits and _ that says what the free half is, as in tenant"
+            ]
+        );
+        assert_eq!(
+            parse(&entry("databases: [app], last_held_within: 25h")).unwrap_err(),
+            [
+                "2:75: last_held_within is about one key: remove it, or give the key without a free half"
+            ]
+        );
+    }
+
+    #[test]
+    fn names_that_labels_need_for_themselves_are_refused() {
+        let cases = [
+            ("\"\"", "a name cannot be empty"),
+            ("' '", "a name cannot be empty"),
+            ("~", "a name cannot be empty"),
+            (
+                "unregistered",
+                "\"unregistered\" stands for all keys without a name: choose another name",
+            ),
+            (
+                "other",
+                "\"other\" stands for all keys without a series of their own: choose another name",
+            ),
+            (
+                "a | b",
+                "\"a | b\" contains \" | \", which joins the names of one key: choose another name",
+            ),
+            ("\"a\\nb\"", "\"a\\nb\" contains a control character: names are one line of text"),
+            ("[a]", "a name is a text, found a list"),
+        ];
+        for (name, message) in cases {
+            let text = format!("locks:\n- name: {name}\n  key: 1\n");
+            assert_eq!(parse(&text).unwrap_err(), [format!("2:9: {message}")], "{name}");
+        }
+        assert_eq!(&*parse("locks: [{ name: 42, key: 42 }]").unwrap().entries[0].name, "42");
+    }
+
+    #[test]
+    fn keys_is_a_list_of_at_least_one() {
+        for keys in ["[]", "7", "~"] {
+            assert_eq!(
+                parse(&format!("locks:\n- name: a\n  keys: {keys}\n")).unwrap_err(),
+                ["3:9: keys is a list of at least one key: for one alone write key"]
+            );
+        }
+    }
+
+    #[test]
+    fn all_faults_of_a_file_are_told_at_once() {
+        let text = "defaults: { max_hold: 5 }\nlocks:\n- { key: 010, ower: x }\n\
+                    - { name: other, keys: [1e3, cron], scope: x }\n";
+        let lines: Vec<String> = parse(text).unwrap_err();
+        let places: Vec<&str> = lines.iter().map(|l| l.split(": ").next().unwrap()).collect();
+        assert_eq!(places, ["1:23", "3:10", "3:15", "4:11", "4:25", "4:30", "4:44"]);
+    }
+}

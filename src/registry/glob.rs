@@ -57,6 +57,13 @@ impl Glob {
 
     /// Whether there is a name that both match.
     pub(super) fn overlaps(&self, other: &Glob) -> bool {
+        // Most patterns are plain names, or differ before their first star.
+        let plain =
+            |(a, b): &(&Token, &Token)| matches!(a, Token::One(_)) && matches!(b, Token::One(_));
+        let mut beginnings = self.tokens.iter().zip(&other.tokens).take_while(plain);
+        if beginnings.any(|(a, b)| a != b) {
+            return false;
+        }
         // `reachable[j]`: some text is matched by the tokens of `self` so far and by the first `j`
         // tokens of `other`.
         let mut reachable = vec![false; other.tokens.len() + 1];

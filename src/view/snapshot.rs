@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -94,8 +93,16 @@ struct CandidateJson<'a> {
 
 #[derive(Serialize)]
 struct Limits {
-    max_hold_seconds: Option<f64>,
-    max_wait_seconds: Option<f64>,
+    max_hold_seconds: LimitJson,
+    max_wait_seconds: LimitJson,
+}
+
+/// Seconds, or the word the registry uses where there is no limit: null would mean unknown.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum LimitJson {
+    Seconds(f64),
+    Word(&'static str),
 }
 
 #[derive(Serialize)]
@@ -210,8 +217,8 @@ impl<'a> LockJson<'a> {
                 })
                 .collect(),
             limits: Limits {
-                max_hold_seconds: finite_seconds(resolution.max_hold),
-                max_wait_seconds: finite_seconds(resolution.max_wait),
+                max_hold_seconds: resolution.max_hold.into(),
+                max_wait_seconds: resolution.max_wait.into(),
             },
             holders: lock.holders.iter().map(|one| HolderJson::of(one, at, details)).collect(),
             waiters: lock.waiters.iter().map(|one| WaiterJson::of(one, at, details)).collect(),
@@ -306,9 +313,11 @@ fn render_scope(holder: &Holder) -> String {
     }
 }
 
-fn finite_seconds(limit: Limit) -> Option<f64> {
-    match limit {
-        Limit::Of(duration) => Some(Duration::as_secs_f64(&duration)),
-        Limit::Unlimited => None,
+impl From<Limit> for LimitJson {
+    fn from(limit: Limit) -> Self {
+        match limit {
+            Limit::Of(duration) => Self::Seconds(duration.as_secs_f64()),
+            Limit::Unlimited => Self::Word("unlimited"),
+        }
     }
 }

@@ -172,7 +172,7 @@ async fn a_hold_begins_at_its_grant_and_not_when_others_began_to_wait() {
         let hold = watch.hold(&first.session, key).expect("the first waiter holds now");
         assert!(hold.since >= before_grant, "{} is before {before_grant}", hold.since);
         assert!(hold.proved_since >= before_grant);
-        assert!(hold.not_before.is_some_and(|moment| moment <= hold.since));
+        assert!(hold.earliest_start().is_some_and(|moment| moment <= hold.since));
         assert!(watch.hold(&s0, key).is_none());
         let wait = watch.wait(&second.session).expect("the second one waits on");
         assert_eq!(wait.start, Some(wait_start), "and its wait is the same");

@@ -74,6 +74,8 @@ pub enum Tool {
     Prometheus,
     /// The checker that comes with Prometheus.
     Promtool,
+    /// Python's client of Prometheus, whose parser of OpenMetrics is the reference.
+    OpenMetricsParser,
 }
 
 impl Tool {
@@ -84,6 +86,7 @@ impl Tool {
             Tool::PgBouncer => find_program("pgbouncer"),
             Tool::Prometheus => find_program("prometheus"),
             Tool::Promtool => find_program("promtool"),
+            Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
         }
     }
 
@@ -168,10 +171,11 @@ async fn without_panic<T>(attempt: impl Future<Output = T>) -> Result<T, String>
     });
     let mut attempt = pin!(catching(AssertUnwindSafe(attempt)));
     std::future::poll_fn(|context| {
-        // Set for the poll alone: tasks that share the thread keep their ordinary panics.
-        IN_ATTEMPT.set(true);
+        // Set for the poll alone: tasks that share the thread keep their ordinary panics. An
+        // attempt may wait for something in its turn.
+        let is_nested = IN_ATTEMPT.replace(true);
         let poll = attempt.as_mut().poll(context);
-        IN_ATTEMPT.set(false);
+        IN_ATTEMPT.set(is_nested);
         match poll {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(value)) => Poll::Ready(Ok(value)),

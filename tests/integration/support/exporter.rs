@@ -1,12 +1,16 @@
-//! The built binary as users run it. It finds where the exporter listens from its own log, and
-//! keeps the log for the test to read; what is served is read with [`Scrape`].
+//! The built binary as users run it, with its files. It finds where the exporter listens from its
+//! own log, and keeps the log for the test to read; what is served is read with [`Scrape`].
 
 use std::ffi::OsStr;
+use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, ExitStatus};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
+use super::eventually;
 use super::http::{self, Response};
 use super::process::Process;
 use super::scrape::Scrape;
@@ -38,10 +42,27 @@ impl Exporter {
         Exporter::start(serve(arguments)).await
     }
 
+    /// Begins an exporter that looks ten times a second, however long that takes, at what its
+    /// configuration names.
+    pub fn builder() -> Builder {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let config = "poll: { interval: 100ms, max_share: 1 }\n".to_owned();
+        Builder { arguments: Vec::new(), config, home }
+    }
+
+    /// [`Exporter::builder`] for one server.
+    pub fn watching(dsn: &str) -> Builder {
+        Exporter::builder().argument("--dsn").argument(dsn)
+    }
+
     /// Starts a command made by [`serve`] or [`locks`], perhaps with an environment of its own,
     /// and waits until it listens.
     pub async fn start(command: Command) -> Exporter {
         let home = tempfile::tempdir().expect("a folder can be made");
+        Exporter::start_in(home, command).await
+    }
+
+    async fn start_in(home: TempDir, command: Command) -> Exporter {
         let mut process = Process::start(command, &home.path().join("exporter.log"), "TERM");
         process.until_ready(async |process| !listening(&process.log()).is_empty()).await;
         let addresses = listening(&process.log());
@@ -75,6 +96,38 @@ impl Exporter {
         Scrape::parse(response.text())
     }
 
+    /// What polls saw that began after this call, one for each server: whatever is so now is in it,
+    /// and whatever is over is not.
+    pub async fn scrape_fresh(&self) -> Scrape {
+        let called = unix_seconds(now());
+        eventually("every server is polled successfully", async || {
+            let scrape = self.scrape().await;
+            let up = scrape.sample("pg_advisory_up").values();
+            let polled = scrape.sample("pg_advisory_last_poll_timestamp_seconds").values();
+            assert!(up.iter().all(|&up| up == 1.0), "up: {up:?}");
+            assert!(polled.iter().all(|&poll| poll > called), "polled {polled:?}, not {called}");
+            scrape
+        })
+        .await
+    }
+
+    /// What `/api/v1/locks` says now of the only server watched.
+    pub async fn snapshot(&self) -> Value {
+        let response = self.get("/api/v1/locks", &[]).await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        let mut snapshot: Value = serde_json::from_slice(&response.body).expect("it is JSON");
+        let servers = snapshot["servers"].as_array_mut().expect("servers are listed");
+        assert_eq!(servers.len(), 1, "not one server: {servers:?}");
+        servers.remove(0)
+    }
+
+    /// The lines of its log that have all these pieces in them.
+    pub fn logged(&self, pieces: &[&str]) -> Vec<String> {
+        let log = self.log();
+        let is_meant = |line: &&str| pieces.iter().all(|piece| line.contains(piece));
+        log.lines().filter(is_meant).map(str::to_owned).collect()
+    }
+
     /// Sends a signal by its short name, as `HUP`.
     pub fn signal(&self, signal: &str) {
         self.process.signal(signal);
@@ -84,6 +137,55 @@ impl Exporter {
     pub async fn exit_status(&mut self) -> ExitStatus {
         self.process.until_ended().await
     }
+}
+
+/// An exporter about to start.
+pub struct Builder {
+    arguments: Vec<String>,
+    config: String,
+    home: TempDir,
+}
+
+impl Builder {
+    /// Adds an argument.
+    pub fn argument(mut self, argument: &str) -> Builder {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Adds lines to the configuration file.
+    pub fn config(mut self, yaml: &str) -> Builder {
+        self.config.push_str(yaml);
+        self.config.push('\n');
+        self
+    }
+
+    /// Names keys by a registry file with this text.
+    pub fn registry(self, yaml: &str) -> Builder {
+        let path = self.home.path().join("registry.yaml");
+        fs::write(&path, yaml).expect("the folder is ours");
+        self.argument("--registry.file").argument(&path.to_string_lossy())
+    }
+
+    /// Starts it and waits until it listens.
+    pub async fn start(self) -> Exporter {
+        let path = self.home.path().join("locks.yaml");
+        fs::write(&path, self.config).expect("the folder is ours");
+        let mut command = serve(&["--config.file", &path.to_string_lossy()]);
+        command.args(self.arguments);
+        Exporter::start_in(self.home, command).await
+    }
+}
+
+/// The clock of this machine, which the exporter and the servers of the tests share.
+#[expect(clippy::disallowed_methods, reason = "a test compares what it did with what was seen")]
+pub fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// As timestamp metrics are written.
+pub fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs_f64()
 }
 
 /// `locks serve` on a free port, not started yet.

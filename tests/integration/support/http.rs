@@ -1,8 +1,10 @@
 //! The least HTTP/1.1 client that tests need: one request, one connection, the whole answer. The
 //! body stays as it came, so that compression and its absence can be told apart.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 
+use flate2::read::GzDecoder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -21,6 +23,14 @@ impl Response {
     /// The first header of this name, given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body, taken out of its gzip.
+    pub fn gunzipped(&self) -> String {
+        let mut text = String::new();
+        let unpacked = GzDecoder::new(&*self.body).read_to_string(&mut text);
+        unpacked.unwrap_or_else(|error| panic!("the body is no text in gzip: {error}"));
+        text
     }
 
     /// The body as text.

@@ -147,6 +147,18 @@ impl Postgres {
         self.start_again().await;
     }
 
+    /// The process that accepts connections.
+    pub fn process_id(&self) -> u32 {
+        self.process.as_ref().expect("the server runs").id()
+    }
+
+    /// Exchanges the lines of `pg_hba.conf` before those that trust everybody, and has the server
+    /// read them, which it does soon.
+    pub fn set_hba(&self, lines: &[&str]) {
+        write_private(&self.data().join("pg_hba.conf"), &render_hba(lines));
+        self.process.as_ref().expect("the server runs").signal("HUP");
+    }
+
     async fn end(&mut self, signal: &str) {
         let mut process = self.process.take().expect("the server runs");
         process.signal(signal);
@@ -225,18 +237,29 @@ impl Builder {
             let value = value.replace('\'', "''");
             writeln!(settings, "{name} = '{value}'").expect("text can be written to a string");
         }
-        let mut hba = self.hba.join("\n");
-        hba.push_str("\nlocal all all trust\nlocal replication all trust\n");
-        hba.push_str("host all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n");
+        let hba = render_hba(&self.hba);
         let files = self.files.iter().map(|(name, contents)| (name.as_str(), contents.as_str()));
         let files = files.chain([("postgresql.conf", &*settings), ("pg_hba.conf", &*hba)]);
         for (name, contents) in files {
-            let file = data.join(name);
-            fs::write(&file, contents).expect("the data folder can be written");
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
-            give_away(&file);
+            write_private(&data.join(name), contents);
         }
     }
+}
+
+fn render_hba(lines: &[impl AsRef<str>]) -> String {
+    let own = [
+        "local all all trust",
+        "local replication all trust",
+        "host all all 127.0.0.1/32 trust",
+        "host replication all 127.0.0.1/32 trust",
+    ];
+    lines.iter().map(AsRef::as_ref).chain(own).map(|line| format!("{line}\n")).collect()
+}
+
+fn write_private(file: &Path, contents: &str) {
+    fs::write(file, contents).expect("the data folder can be written");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    give_away(file);
 }
 
 /// The folder with `initdb` and `postgres`: where [`BINARIES_VARIABLE`] says, or in `PATH`, or the

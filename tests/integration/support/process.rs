@@ -94,12 +94,34 @@ impl Process {
 
     /// Sends a signal by its short name, as `TERM`.
     pub fn signal(&self, signal: &str) {
-        // The shell's own `kill`: every system has it, and the standard library has none.
-        let sent = Command::new("sh")
-            .args(["-c", "kill -s \"$0\" \"$1\"", signal, &self.child.id().to_string()])
-            .stderr(Stdio::null())
-            .status();
-        assert!(sent.is_ok(), "cannot run sh to signal {}", self.name);
+        send_signal(signal, self.child.id());
+    }
+}
+
+fn send_signal(signal: &str, id: u32) {
+    // The shell's own `kill`: every system has it, and the standard library has none.
+    let sent = Command::new("sh")
+        .args(["-c", "kill -s \"$0\" \"$1\"", signal, &id.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    assert!(sent.is_ok(), "cannot run sh to signal process {id}");
+}
+
+/// Processes that neither run nor end. Dropping it lets them go on, whatever became of the test.
+pub struct Frozen(Vec<u32>);
+
+impl Frozen {
+    /// Stops these processes where they stand.
+    pub fn freeze(ids: &[u32]) -> Frozen {
+        let frozen = Frozen(ids.to_vec());
+        ids.iter().for_each(|&id| send_signal("STOP", id));
+        frozen
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|&id| send_signal("CONT", id));
     }
 }
 

@@ -1,11 +1,12 @@
-//! A Prometheus that lives for one test and scrapes every second, and the checks of `promtool`.
-//! It is the judge of whether what is served is what the world's scrapers understand.
+//! A Prometheus that lives for one test and scrapes every second, the checks of `promtool`, and the
+//! reference parser of OpenMetrics. They judge whether what is served is what the world's scrapers
+//! understand.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -119,19 +120,22 @@ fn percent_encode(text: &str) -> String {
 
 /// Runs `promtool` with this input; the exit code is the caller's to judge.
 pub fn promtool(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(Tool::Promtool.path())
-        .args(arguments)
+    run(Command::new(Tool::Promtool.path()).args(arguments), input)
+}
+
+fn run(command: &mut Command, input: &str) -> Output {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("promtool starts");
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
     // Written beside the reading, so that neither side fills a pipe that nobody empties.
     let input = input.to_owned();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().expect("promtool ends");
-    // A promtool that refuses early closes the pipe; its exit code tells.
+    let output = child.wait_with_output().expect("a checker ends");
+    // A checker that refuses early closes the pipe; its exit code tells.
     let _ = writer.join();
     output
 }
@@ -142,4 +146,33 @@ pub fn assert_metrics_pass(scrape: &str) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.trim().is_empty(), "promtool says:\n{said}");
+}
+
+/// Parses OpenMetrics from standard input and prints the number of samples.
+const COUNT_SAMPLES: &str = "
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+print(sum(len(family.samples) for family in text_string_to_metric_families(sys.stdin.read())))
+";
+
+/// Debian's Python, if it has the parser. Another Python in `PATH` would not see its packages.
+pub fn find_openmetrics_parser() -> Option<PathBuf> {
+    let python = PathBuf::from("/usr/bin/python3");
+    let output = python.is_file().then(|| run(&mut openmetrics_parser(&python), "# EOF\n"))?;
+    output.status.success().then_some(python)
+}
+
+/// Panics unless the reference parser accepts a scrape; returns the number of samples it found.
+pub fn parse_openmetrics(scrape: &str) -> usize {
+    let output = run(&mut openmetrics_parser(&Tool::OpenMetricsParser.path()), scrape);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the parser says:\n{said}");
+    let count = String::from_utf8_lossy(&output.stdout);
+    count.trim().parse().unwrap_or_else(|error| panic!("{count} is no number: {error}"))
+}
+
+fn openmetrics_parser(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-X", "utf8", "-c", COUNT_SAMPLES]);
+    command
 }

@@ -1,0 +1,343 @@
+//! Scenarios: what polls see, written down, and what must be concluded from it.
+//!
+//! Every `*.toml` file beside this one is a case: a title that is a sentence, polls in the notation
+//! of [`notation`], and what is expected after each. They run through [`Fold`] and the metrics as a
+//! live server's samples do, with a clock of their own. A new case needs a new file and no code; a
+//! new kind of expectation is one field of [`Expect`] and one function of [`outcome`].
+//!
+//! ```toml
+//! title = "A lock that is released leaves no series behind"
+//!
+//! [[poll]]
+//! at = 10                                # seconds, on any clock you like
+//! locks = """
+//! 100  app  42  exclusive  held  4/17
+//! """
+//! backends = """
+//! 100  pod-a  idle  9                    # state, and since when
+//! """
+//! expect.holds = ["app 42 100 exclusive since=9 scope=session"]
+//! expect.samples = ['pg_advisory_lock_holders{key="42"} 1']
+//!
+//! [[poll]]
+//! at = 20
+//! locks = ""                             # what a poll leaves out is as in the poll before
+//! expect.absent = ['pg_advisory_lock_holders{key="42"}']
+//! ```
+
+mod notation;
+mod outcome;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pg_locks_exporter::config::{Application, Applications, Limits};
+use pg_locks_exporter::fold::Fold;
+use pg_locks_exporter::metrics::exposition::{Format, render_families};
+use pg_locks_exporter::metrics::{Process, collect_families};
+use pg_locks_exporter::registry::{Database, DeclaredScope, Registry, Source};
+use pg_locks_exporter::sample::{DatabaseName, FailureReason, Names, Sample};
+use pg_locks_exporter::tracker::{Change, KeyId, Tracker};
+use pg_locks_exporter::view::{Picture, Polls, View};
+use serde::Deserialize;
+
+/// One file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    /// A sentence: what must be so.
+    title: String,
+    /// A registry file.
+    #[serde(default)]
+    registry: String,
+    /// Rules that rewrite application names, the first that matches decides.
+    #[serde(default)]
+    applications: Vec<Rule>,
+    #[serde(default)]
+    limits: Bounds,
+    /// The poll interval that is asked for, in seconds.
+    #[serde(default = "ten_seconds")]
+    interval: f64,
+    /// The server's clock minus ours, in seconds. All times of a file are the server's.
+    #[serde(default)]
+    clock_offset: f64,
+    poll: Vec<Poll>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    r#match: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Bounds {
+    keys: usize,
+    applications: usize,
+    databases: usize,
+    registered_keys: usize,
+}
+
+/// One poll, or a run of equal ones; the expectations are those after the last.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Poll {
+    at: f64,
+    /// Polls again at every `every` seconds up to this moment.
+    until: Option<f64>,
+    every: Option<f64>,
+    /// The poll failed: nothing was seen.
+    #[serde(default)]
+    fails: bool,
+    locks: Option<String>,
+    other_locks: Option<String>,
+    /// `"unread"` where the server did not answer that part in time.
+    backends: Option<String>,
+    /// `"unread"` likewise.
+    prepared: Option<String>,
+    #[serde(default)]
+    expect: Expect,
+}
+
+/// What must be so after a poll. Lists are whole: what is there and not listed is an error too,
+/// except for samples.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expect {
+    /// `DATABASE KEY HOLDER MODE[+MODE] [FIELD=VALUE]…`; only the fields that are written are
+    /// compared. A holder is a pid, or `gid:` and the gid.
+    holds: Option<Vec<String>>,
+    /// `DATABASE KEY PID MODE [FIELD=VALUE]…`
+    waits: Option<Vec<String>>,
+    /// `hold began DATABASE KEY`, `hold ended DATABASE KEY lasted SECONDS`, `wait began …`,
+    /// `wait ended DATABASE KEY OUTCOME lasted SECONDS`.
+    changes: Option<Vec<String>>,
+    /// `DATABASE LOCK KEY`, the labels of everything held or awaited.
+    series: Option<Vec<String>>,
+    /// `name{label="value",…} value`, with those labels that matter; must match one sample.
+    #[serde(default)]
+    samples: Vec<String>,
+    /// The same without a value; must match none.
+    #[serde(default)]
+    absent: Vec<String>,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { keys: 100, applications: 100, databases: 500, registered_keys: 10_000 }
+    }
+}
+
+impl Expect {
+    fn is_empty(&self) -> bool {
+        self.holds.is_none()
+            && self.waits.is_none()
+            && self.changes.is_none()
+            && self.series.is_none()
+            && self.samples.is_empty()
+            && self.absent.is_empty()
+    }
+}
+
+fn ten_seconds() -> f64 {
+    10.0
+}
+
+const SERVER: &str = "orders-1";
+
+/// The program's memory of one server, and a tracker of its own to see what changed.
+struct World {
+    registry: Arc<Registry>,
+    names: Names,
+    fold: Fold,
+    tracker: Tracker,
+    view: View,
+}
+
+/// What is known after a poll.
+struct Known {
+    picture: Option<Arc<Picture>>,
+    changes: Vec<Change>,
+    exposition: String,
+}
+
+impl World {
+    fn new(scenario: &Scenario) -> Result<Self, String> {
+        let source = Source { name: "scenario.yaml".into(), text: scenario.registry.clone() };
+        let registry = if scenario.registry.is_empty() {
+            Registry::empty()
+        } else {
+            Registry::parse(&[source]).map_err(|error| format!("registry: {error}"))?
+        };
+        let rules = scenario
+            .applications
+            .iter()
+            .map(|rule| Application::new(&rule.r#match, &rule.name).map_err(|e| e.to_string()))
+            .collect::<Result<_, _>>()?;
+        let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
+        let limits = Limits { keys, applications, databases, registered_keys };
+        let registry = Arc::new(registry);
+        let rules = Arc::new(Applications::new(rules));
+        let mut fold = Fold::new(SERVER.into(), registry.clone(), rules, &limits);
+        let databases = notation::DATABASES.map(|(name, oid, encoding)| {
+            (oid, DatabaseName { name: name.into(), encoding: encoding.into() })
+        });
+        let names = Names { databases: databases.into(), ..Names::default() };
+        fold.observe_names(names.clone());
+        let interval = Duration::from_secs_f64(scenario.interval);
+        let polls =
+            Polls { interval, interval_configured: interval, duration: None, ..Polls::default() };
+        Ok(Self {
+            registry,
+            names,
+            fold,
+            tracker: Tracker::default(),
+            view: View { server: SERVER.into(), polls, ..View::default() },
+        })
+    }
+
+    fn observe(&mut self, sample: Option<&Sample>, at_local: f64) -> Result<Known, String> {
+        let polls = &mut self.view.polls;
+        polls.total += 1;
+        let mut changes = Vec::new();
+        if let Some(sample) = sample {
+            let picture = self.fold.observe(sample, 2 * polls.interval);
+            let (registry, names) = (&self.registry, &self.names);
+            changes = self.tracker.observe(sample, |key| declared_scope(registry, names, key));
+            polls.observed = self.fold.observed();
+            polls.last_success = Some(sample.at_local);
+            outcome::check_rows(sample, &picture)?;
+            self.view.picture = Some(Arc::new(picture));
+        } else {
+            *polls.failures.entry(FailureReason::Timeout).or_default() += 1;
+            self.view.picture = None;
+        }
+        let series = self.fold.series();
+        self.view.counters = Arc::new(series.counters().clone());
+        self.view.registered = Arc::new(series.registered().clone());
+        self.view.datnames = series.datnames().cloned().collect();
+        let now = notation::moment(at_local);
+        let process = Process { registry: &self.registry, registry_read_at: now };
+        let families = collect_families(process, [&self.view], now);
+        let exposition = render_families(&families, Format::Text);
+        if exposition.dropped > 0 {
+            return Err(format!("{} samples have the labels of another", exposition.dropped));
+        }
+        Ok(Known { picture: self.view.picture.clone(), changes, exposition: exposition.text })
+    }
+}
+
+fn declared_scope(registry: &Registry, names: &Names, key: KeyId) -> Option<DeclaredScope> {
+    let known = names.databases.get(&key.database);
+    let database = Database {
+        name: known.map(|database| &*database.name),
+        is_utf8: known.is_some_and(DatabaseName::is_utf8),
+    };
+    registry.resolve(SERVER, database, key.key).scope
+}
+
+/// Runs one file. The error says at which poll, what was expected and what there was.
+fn run(text: &str) -> Result<(), String> {
+    let scenario: Scenario = toml::from_str(text).map_err(|error| error.to_string())?;
+    let inside = |error: String| format!("{}\n{error}", scenario.title);
+    if !scenario.title.contains(' ') {
+        return Err(inside("a title is a sentence".into()));
+    }
+    if scenario.poll.iter().all(|poll| poll.expect.is_empty()) {
+        return Err(inside("nothing is expected".into()));
+    }
+    let mut world = World::new(&scenario).map_err(inside)?;
+    let mut seen = notation::Seen::default();
+    for poll in &scenario.poll {
+        let here = |error: String| inside(format!("at {}: {error}", poll.at));
+        seen.update(poll).map_err(here)?;
+        let mut known = None;
+        for at in moments(poll) {
+            let at_local = at - scenario.clock_offset;
+            let sample = (!poll.fails).then(|| seen.sample(at, at_local));
+            known = Some(world.observe(sample.as_ref(), at_local).map_err(here)?);
+        }
+        let known = known.ok_or_else(|| here("until lies before at".into()))?;
+        outcome::check(&poll.expect, &known).map_err(here)?;
+    }
+    Ok(())
+}
+
+fn moments(poll: &Poll) -> impl Iterator<Item = f64> {
+    let (every, until) = (poll.every.unwrap_or(1.0), poll.until.unwrap_or(poll.at));
+    let at = poll.at;
+    (0_u32..).map(move |step| at + f64::from(step) * every).take_while(move |at| *at <= until)
+}
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let entries = std::fs::read_dir(folder).expect("the folder of this file");
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a file").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_scenario_comes_out_as_written() {
+    let files = files();
+    assert!(!files.is_empty());
+    let failures: Vec<String> = files
+        .iter()
+        .filter_map(|path| {
+            let error = run(&std::fs::read_to_string(path).unwrap()).err()?;
+            Some(format!("{}\n{error}", path.display()))
+        })
+        .collect();
+    let (failed, all) = (failures.len(), files.len());
+    assert!(failures.is_empty(), "{failed} of {all} scenarios\n\n{}", failures.join("\n\n"));
+}
+
+/// A scenario with one hold, and a poll's expectation put in.
+fn expecting(expectation: &str) -> Result<(), String> {
+    run(&format!(
+        "title = \"a lock is held\"\n[[poll]]\nat = 10\n\
+         locks = \"100 app 42 exclusive held 4/1\"\nbackends = \"100 pod-a active 9\"\n{expectation}"
+    ))
+}
+
+#[test]
+fn what_is_expected_and_does_not_come_is_an_error() {
+    assert_eq!(expecting("expect.holds = ['app 42 100 exclusive since=10 app=pod-a']"), Ok(()));
+    for expectation in [
+        "expect.holds = []",
+        "expect.holds = ['app 43 100 exclusive']",
+        "expect.holds = ['app 42 100 exclusive since=9']",
+        "expect.holds = ['app 42 100 exclusive colour=red']",
+        "expect.holds = ['app 42 100 exclusive', 'app 42 100 exclusive']",
+        "expect.waits = ['app 42 100 exclusive']",
+        "expect.changes = ['hold began app 42']",
+        "expect.series = ['app unregistered 43']",
+        "expect.samples = ['pg_advisory_lock_holders{key=\"42\"} 2']",
+        "expect.samples = ['pg_advisory_no_such_metric 1']",
+        "expect.samples = ['pg_advisory_keys 1']",
+        "expect.absent = ['pg_advisory_lock_holders{key=\"42\"}']",
+        "expect.absent = ['pg_advisory_no_such_metric']",
+    ] {
+        assert!(expecting(expectation).is_err(), "{expectation}");
+    }
+}
+
+#[test]
+fn what_a_scenario_file_does_not_know_is_an_error() {
+    for text in [
+        "expect.holdz = []",
+        "extra = 1",
+        "other_locks = '100 nowhere'",
+        "backends = '100 pod-a dozing 9'",
+        "prepared = 'unread'\nuntil = 9\nexpect.holds = []",
+        "",
+    ] {
+        assert!(expecting(text).is_err(), "{text}");
+    }
+}
