@@ -3,9 +3,16 @@
 
 mod support;
 
+mod accounting;
 mod fault;
 mod fleet;
+mod hash;
+mod hold;
 mod load;
 mod lock;
 mod scrape;
 mod testbed;
+mod timeout;
+mod usage;
+mod watch;
+mod wire;

@@ -1,0 +1,132 @@
+//! Our hashes are the server's, and the exporter says so or says where they differ.
+
+use pg_locks_exporter::registry::hash::{hashtext, hashtextextended};
+use pg_locks_exporter::registry::{HashCheck, HashFunction};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::support::{DEADLINE, Exporter, Postgres, eventually, require};
+use crate::watch::connect;
+
+/// Text of this length: any characters but NUL, from all planes.
+fn random_text(random: &mut StdRng, characters: usize) -> String {
+    let mut text = String::new();
+    while text.chars().count() < characters {
+        // As many of each encoded width, one to four bytes.
+        let range = match random.random_range(0..4) {
+            0 => 0x1..0x80,
+            1 => 0x80..0x800,
+            2 => 0x800..0x1_0000,
+            _ => 0x1_0000..0x11_0000,
+        };
+        text.extend(char::from_u32(random.random_range(range)));
+    }
+    text
+}
+
+/// Random bytes, made valid text.
+fn random_bytes(random: &mut StdRng, length: usize) -> String {
+    let bytes: Vec<u8> = (0..length).map(|_| random.random_range(1..=u8::MAX)).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn our_hashes_are_the_servers_on_thousands_of_texts() {
+    require!(Postgres);
+    let number = rand::random::<u64>();
+    println!("the seed of this run is {number}");
+    let mut random = StdRng::seed_from_u64(number);
+
+    let mut texts: Vec<String> =
+        ["", "cron:recalc-reward-points", "café", "é", "漢字", "🔒", "\u{10ffff}"]
+            .map(str::to_owned)
+            .to_vec();
+    texts.extend((0..=64).map(|length| "abcdefgh".repeat(8)[..length].to_owned()));
+    texts.extend((0..=64).map(|length| random_text(&mut random, length)));
+    texts.extend((0..=64).map(|length| random_bytes(&mut random, length)));
+    texts.extend([1023, 4096, 9999].map(|length| random_text(&mut random, length)));
+    for _ in 0..1000 {
+        let length = random.random_range(1..200);
+        texts.push(random_text(&mut random, length));
+    }
+    let mut cases: Vec<(&str, i64)> = Vec::new();
+    for text in &texts {
+        let seeds = [0, 1, -1, i64::MIN, i64::MAX, random.random()];
+        cases.extend(seeds.map(|seed| (text.as_str(), seed)));
+    }
+
+    let postgres = Postgres::start().await;
+    let session = postgres.session("hasher").await;
+    let (texts, seeds): (Vec<&str>, Vec<i64>) = cases.iter().copied().unzip();
+    let rows = session
+        .client()
+        .query(
+            "SELECT hashtext(t), hashtextextended(t, s) \
+             FROM unnest($1::text[], $2::int8[]) WITH ORDINALITY AS v (t, s, n) ORDER BY n",
+            &[&texts, &seeds],
+        )
+        .await
+        .expect("the server hashes");
+    assert_eq!(rows.len(), cases.len());
+    for ((text, seed), row) in cases.into_iter().zip(rows) {
+        let ours = (hashtext(text.as_bytes()), hashtextextended(text.as_bytes(), seed));
+        assert_eq!(ours, (row.get(0), row.get(1)), "{text:?} under {seed}; seed {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_hash_that_the_server_computes_differently_is_told_and_no_other() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let connection = connect(&postgres.dsn("app")).await;
+    let check =
+        |function, text: &str, seed, value| HashCheck { function, text: text.into(), seed, value };
+    let right = [
+        check(HashFunction::Hashtext, "jobs", 0, hashtext(b"jobs").into()),
+        check(HashFunction::Hashtextextended, "café", 7, hashtextextended("café".as_bytes(), 7)),
+    ];
+    let wrong = [
+        check(HashFunction::Hashtext, "mails", 0, i64::from(hashtext(b"mails")) + 1),
+        // The same text under another seed: the value of seed 7.
+        check(HashFunction::Hashtextextended, "café", 8, right[1].value),
+    ];
+    let all = [&right[..], &wrong[..]].concat();
+    let mismatches = connection.fetch_hash_mismatches(&all, DEADLINE).await.expect("an answer");
+    assert_eq!(mismatches, wrong);
+}
+
+#[tokio::test]
+async fn hashed_names_of_the_registry_are_compared_with_the_server_and_name_its_keys() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let registry = folder.path().join("registry.yaml");
+    let text = "locks:
+  - { name: jobs, key: { hashtext: jobs } }
+  - { name: coffee, key: { hashtextextended: 'café 🔒' } }
+  - { name: nightly, key: { pair: [{ hashtext: jobs }, { hashtext: 'job:nightly' }] } }
+";
+    std::fs::write(&registry, text).expect("the folder is ours");
+    let dsn = postgres.dsn("app");
+    let exporter = Exporter::serve(&[
+        "--dsn",
+        &dsn,
+        "--registry.file",
+        &registry.display().to_string(),
+        "--poll.interval",
+        "100ms",
+    ])
+    .await;
+    let _jobs = postgres.holds("pod-a", "hashtext('jobs')").await;
+    let _coffee = postgres.holds("pod-a", "hashtextextended('café 🔒', 0)").await;
+    let _nightly = postgres.holds("pod-a", "hashtext('jobs'), hashtext('job:nightly')").await;
+    eventually("all three locks are held by name", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_hash_mismatches").is(0.0);
+        for lock in ["jobs", "coffee", "nightly"] {
+            let holders = scrape.sample("pg_advisory_lock_holders").with("datname", "app");
+            holders.with("lock", lock).with("application_name", "pod-a").is(1.0);
+        }
+    })
+    .await;
+}
