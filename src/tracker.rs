@@ -770,11 +770,13 @@ impl Hold {
 }
 
 impl Wait {
-    /// The same backend still in the queue: `waitstart` is the same, or was not written yet.
+    /// The same backend still in the queue. A wait gets its `waitstart` in its first moments and
+    /// keeps it, so one without it is not the wait that had it before.
     fn is_same(&self, seen: &Self) -> bool {
-        let agree =
-            |a: Option<Timestamp>, b: Option<Timestamp>| a.is_none() || b.is_none() || a == b;
-        agree(self.backend_start, seen.backend_start) && agree(self.start, seen.start)
+        let same_backend = self.backend_start.is_none()
+            || seen.backend_start.is_none()
+            || self.backend_start == seen.backend_start;
+        same_backend && (self.start.is_none() || self.start == seen.start)
     }
 
     fn continued(&self, seen: &Self) -> Self {
