@@ -25,6 +25,9 @@ pub struct Sample {
     pub at: Timestamp,
     /// The same moment on our clock, as well as the round trip lets us know it.
     pub at_local: Timestamp,
+    /// By this moment of the server's clock the lock table had been read: what it shows was there
+    /// then, and may have begun after `at`.
+    pub read_at: Timestamp,
     /// The backend that answered us. Behind a pooler it may be a stranger's.
     pub own_pid: Pid,
     /// The server is a standby.

@@ -47,6 +47,12 @@ impl Timestamp {
         if micros > 0 { Duration::from_micros(micros.cast_unsigned()) } else { Duration::ZERO }
     }
 
+    /// This moment and `duration`.
+    pub fn after(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+
     /// This moment less `duration`.
     pub fn before(self, duration: Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);

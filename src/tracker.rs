@@ -616,10 +616,10 @@ struct Continued {
 }
 
 impl Sighting<'_> {
-    /// Since when this row has been held without a gap, as far as this sample alone can tell. What
-    /// began while the poll was under way is of the poll's moment: its resolution is no finer.
+    /// Since when this row has been held without a gap, as far as this sample alone can tell: at
+    /// the latest since the lock table was read. What began later is not in it.
     fn held_since(&self) -> Timestamp {
-        self.session.held_since.map_or(self.sample.at, |since| since.min(self.sample.at))
+        self.session.held_since.map_or(self.sample.read_at, |since| since.min(self.sample.read_at))
     }
 
     /// The holder took nothing and let go of nothing since the last poll, for certain: what it

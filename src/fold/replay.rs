@@ -58,6 +58,7 @@ impl Replay {
         let sample = Sample {
             at: self.now,
             at_local: self.now,
+            read_at: self.now,
             own_pid: Pid(1),
             in_recovery: false,
             advisory,

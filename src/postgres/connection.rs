@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::OptionFuture;
 use futures_util::join;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
@@ -201,12 +201,19 @@ impl Connection {
         let relations: [(&(dyn ToSql + Sync), Type); 1] =
             [(&self.awaited_relations, Type::OID_ARRAY)];
         let sent_at = local_now();
+        let sent = now();
+        // The answer to the lock table comes after it was read. Measured from before the poll's
+        // own moment, the time until then is a bound for when on the server's clock that was.
+        let read_locks = async {
+            let rows = client.query_typed(&self.locks_sql, &relations).await;
+            (rows, sent.elapsed())
+        };
         let answers = async {
             // Each future queues its message when it is first polled, and `join!` polls them in
             // this order before any answer can come: one write.
             join!(
                 client.simple_query(&begin),
-                client.query_typed(&self.locks_sql, &relations),
+                read_locks,
                 client.query_typed(without_comments(ACTIVITY_SQL), &[]),
                 OptionFuture::from(
                     read_prepared.then(|| client.query_typed(without_comments(PREPARED_SQL), &[]))
@@ -217,7 +224,7 @@ impl Connection {
                 client.simple_query("COMMIT"),
             )
         };
-        let Ok((begun, locks, activity, prepared, entries, ended)) =
+        let Ok((begun, (locks, until_read), activity, prepared, entries, ended)) =
             timeout(limit + GRACE, answers).await
         else {
             self.cancel();
@@ -249,6 +256,7 @@ impl Connection {
         Ok(Sample {
             at: begun.at,
             at_local: sent_at,
+            read_at: begun.at.after(until_read),
             own_pid: begun.own_pid,
             in_recovery: begun.in_recovery,
             advisory,
@@ -478,6 +486,11 @@ fn without_comments(sql: &'static str) -> &'static str {
 #[expect(clippy::disallowed_methods, reason = "when a poll was sent is part of what it says")]
 fn local_now() -> Timestamp {
     SystemTime::now().into()
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long the answer took is part of what it says")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 -- What stays the same for the life of a connection: version, identity, the lock table's promised
--- size, and which settings of the poll the role brings itself (ALTER ROLE … SET).
+-- size, and which settings of the poll the role brings itself (ALTER ROLE … SET, or options).
 SELECT current_setting('server_version'),
        current_setting('max_locks_per_transaction')::int8
            * (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8),
        current_setting('max_prepared_transactions')::int8,
        (SELECT system_identifier::text FROM pg_control_system()),
        ARRAY(SELECT name FROM pg_show_all_settings()
-             WHERE source IN ('user', 'database user') AND setting <> '0'
+             WHERE source IN ('user', 'database user', 'client') AND setting <> '0'
                AND name IN ('statement_timeout', 'work_mem', 'jit'))

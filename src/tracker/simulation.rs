@@ -380,8 +380,6 @@ struct Beginning {
 struct Observer {
     tracker: Tracker,
     reading: Option<Reading>,
-    /// The poll's moment, and when it read the lock table: the resolution of a poll.
-    polls: HashMap<i64, i64>,
     presences: BTreeMap<Row, Beginning>,
     scopes: BTreeMap<Row, Scope>,
 }
@@ -404,6 +402,7 @@ impl Observer {
         let sample = Sample {
             at: moment(at),
             at_local: moment(at),
+            read_at: moment(read_at),
             own_pid: Pid(1),
             in_recovery: false,
             advisory,
@@ -412,11 +411,10 @@ impl Observer {
             prepared: Some(Vec::new()),
             table_entries: None,
         };
-        self.polls.insert(at, read_at);
         let waits_before = self.tracker.waits().clone();
         let changes = self.tracker.observe(&sample, |_| None);
         self.check_rows(&sample)?;
-        self.check_holds(server, at, &truth, rules)?;
+        self.check_holds(server, read_at, &truth, rules)?;
         // Who takes a second mode between two polls, lets go of the first and takes that again has
         // let others in under a waiter that stayed; no poll shows it.
         if rules.mixes_modes {
@@ -432,17 +430,10 @@ impl Observer {
         Ok(())
     }
 
-    /// A claim that is a poll's moment is as good as the poll: the row was there when the poll
-    /// read the lock table, a little later.
-    fn reach(&self, claim: Timestamp) -> i64 {
-        let claim = claim.unix_micros();
-        self.polls.get(&claim).copied().unwrap_or(claim)
-    }
-
     fn check_holds(
         &mut self,
         server: &Server,
-        at: i64,
+        read_at: i64,
         truth: &BTreeMap<Row, Held>,
         rules: Rules,
     ) -> TestCaseResult {
@@ -468,17 +459,21 @@ impl Observer {
             let presence = *presence;
             let context = || format!("{row:?} {held:?} {presence:?} {hold:?}");
 
-            prop_assert!(hold.since.unix_micros() <= at, "since after the poll: {}", context());
+            prop_assert!(
+                hold.since.unix_micros() <= read_at,
+                "since after the poll: {}",
+                context()
+            );
             prop_assert!(hold.since <= hold.proved_since, "proved before since: {}", context());
             // Under a waiter a session may change its mode and back between two polls, by the jump
             // of whoever holds the key already: it is the key that has been held throughout.
             prop_assert!(
-                held.key_since <= self.reach(hold.proved_since),
+                held.key_since <= hold.proved_since.unix_micros(),
                 "not held that long: {}",
                 context()
             );
             prop_assert!(
-                presence.held_since <= self.reach(hold.since),
+                presence.held_since <= hold.since.unix_micros(),
                 "seen before it was there: {}",
                 context()
             );

@@ -373,6 +373,7 @@ mod tests {
         Sample {
             at: at(100),
             at_local: at(90),
+            read_at: at(100),
             own_pid: Pid(1),
             in_recovery: false,
             advisory: vec![
