@@ -16,7 +16,7 @@ use crate::registry::{Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
 use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER};
 use crate::timestamp::Timestamp;
-use crate::tracker::HolderId;
+use crate::tracker::SessionId;
 use crate::view::{Lock, Picture, View};
 
 /// A family: what it is called, what it is, and what it does not see.
@@ -338,9 +338,8 @@ fn collect_server(families: &mut Families, view: &View, picture: &Picture) {
 
 fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
     let server = ("server", &*view.server);
-    let mut sides: HashMap<[&str; 4], HashSet<&HolderId>> = HashMap::new();
-    let mut waiting: HashMap<[&str; 4], HashSet<i32>> = HashMap::new();
-    let mut keys_held: HashMap<&HolderId, usize> = HashMap::new();
+    let mut sides: HashMap<[&str; 4], HashSet<&SessionId>> = HashMap::new();
+    let mut keys_held: HashMap<&SessionId, usize> = HashMap::new();
     let mut held: BTreeMap<&str, usize> = BTreeMap::new();
     let mut awaited: BTreeMap<&str, usize> = BTreeMap::new();
     let mut unregistered: BTreeMap<&str, usize> = BTreeMap::new();
@@ -365,7 +364,7 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
             let session = &waiter.session;
             let labels =
                 [&*series.datname, &*session.application_label, session.state.as_str(), "waiter"];
-            waiting.entry(labels).or_default().insert(waiter.pid.0);
+            sides.entry(labels).or_default().insert(&waiter.id);
             folded_applications.extend(session.folded_application());
         }
         *held.entry(&series.datname).or_default() += usize::from(!lock.holders.is_empty());
@@ -374,9 +373,7 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
             usize::from(&*series.lock == UNREGISTERED);
         folded_keys += usize::from(&*series.key == OTHER);
     }
-    let sessions = sides.iter().map(|(labels, sessions)| (labels, sessions.len()));
-    let waiters = waiting.iter().map(|(labels, sessions)| (labels, sessions.len()));
-    for ([datname, application, state, side], sessions) in sessions.chain(waiters) {
+    for ([datname, application, state, side], sessions) in &sides {
         let labels = [
             server,
             ("datname", *datname),
@@ -384,7 +381,7 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
             ("state", *state),
             ("side", *side),
         ];
-        families.add(&SESSIONS, &labels, count(sessions));
+        families.add(&SESSIONS, &labels, count(sessions.len()));
     }
     for (state, counts) in [("held", &held), ("awaited", &awaited)] {
         for (datname, keys) in counts {
@@ -403,8 +400,8 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
 /// What one series says, over all the keys it stands for.
 #[derive(Default)]
 struct LockGauges<'a> {
-    holders: BTreeMap<[&'a str; 3], HashSet<&'a HolderId>>,
-    waiters: BTreeMap<[&'a str; 2], HashSet<i32>>,
+    holders: BTreeMap<[&'a str; 3], HashSet<&'a SessionId>>,
+    waiters: BTreeMap<[&'a str; 2], HashSet<&'a SessionId>>,
     held_since: Option<Timestamp>,
     waiting_since: Option<Timestamp>,
     snapshot_age: Option<u32>,
@@ -451,7 +448,7 @@ impl<'a> LockGauges<'a> {
         }
         for waiter in &lock.waiters {
             let labels = [&*waiter.session.application_label, waiter.mode.as_str()];
-            self.waiters.entry(labels).or_default().insert(waiter.pid.0);
+            self.waiters.entry(labels).or_default().insert(&waiter.id);
             if let Some(since) = waiter.since_local {
                 self.waiting_since = Some(oldest(self.waiting_since, since));
             }

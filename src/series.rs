@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use crate::config::{Applications, Limits};
 use crate::registry::{Database, DeclaredScope, Registry, Resolution, UNREGISTERED};
-use crate::sample::{DatabaseName, DatabaseOid, Names, Sample};
+use crate::sample::{DatabaseName, DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
 use crate::timestamp::Timestamp;
-use crate::tracker::{Change, HolderId, KeyId, Tracker, WaitOutcome};
+use crate::tracker::{Change, KeyId, SessionId, Tracker, WaitOutcome};
 use crate::view::{Lock, Picture};
 
 /// `key`, `application_name` or `datname` past its bound.
@@ -129,7 +129,7 @@ pub struct SeriesSet {
     registered_keys: Slots<LockSeries>,
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
-    last_holder: HashMap<LockSeries, (HolderId, Option<Timestamp>)>,
+    last_holder: HashMap<LockSeries, (SessionId, Option<Timestamp>)>,
     /// Labels of databases, as long as they have a slot.
     datnames: BTreeMap<DatabaseOid, Arc<str>>,
     /// Labels of databases that the registry names: their series are there from the start.
@@ -424,8 +424,9 @@ impl SeriesSet {
 
     fn observe_applications(&mut self, sample: &Sample, tracker: &Tracker, now: Timestamp) {
         self.application_labels.clear();
-        let mut involved: HashSet<_> = tracker.waits().keys().map(|id| id.pid).collect();
-        involved.extend(tracker.holds().keys().filter_map(|id| id.holder.pid()));
+        let waiters = tracker.waits().keys().map(|id| &id.waiter);
+        let holders = tracker.holds().keys().map(|id| &id.holder);
+        let involved: HashSet<Pid> = waiters.chain(holders).filter_map(SessionId::pid).collect();
         for backend in sample.backends.iter().flatten() {
             let Some(name) = &backend.application_name else { continue };
             if !involved.contains(&backend.pid) || self.application_labels.contains_key(name) {

@@ -30,16 +30,16 @@ pub struct KeyId {
     pub key: Key,
 }
 
-/// Who holds: a backend, or a transaction that was prepared and has none.
+/// Who holds or waits: a backend, or a transaction that was prepared and has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HolderId {
+pub enum SessionId {
     /// A backend. Whether it is the same one as before is told by its `backend_start`.
     Backend(Pid),
     /// A prepared transaction, by its gid; by its virtual transaction where the gid is not known.
     Prepared(Arc<str>),
 }
 
-impl HolderId {
+impl SessionId {
     /// The backend's pid; a prepared transaction has none.
     pub const fn pid(&self) -> Option<Pid> {
         match self {
@@ -53,7 +53,7 @@ impl HolderId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldId {
     /// Who.
-    pub holder: HolderId,
+    pub holder: SessionId,
     /// What.
     pub key: KeyId,
     /// How.
@@ -64,7 +64,7 @@ pub struct HoldId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WaitId {
     /// Who.
-    pub pid: Pid,
+    pub waiter: SessionId,
     /// What for.
     pub key: KeyId,
     /// How.
@@ -252,11 +252,11 @@ impl Tracker {
         self.prepared.get(transaction).map(|prepared| &**prepared)
     }
 
-    /// Who holds the rows of this group.
-    pub fn holder_id(&self, group: &KeyGroup) -> HolderId {
+    /// Whose the rows of this group are.
+    pub fn session_id(&self, group: &KeyGroup) -> SessionId {
         match group.pid {
-            Some(pid) => HolderId::Backend(pid),
-            None => HolderId::Prepared(match self.prepared(&group.transaction) {
+            Some(pid) => SessionId::Backend(pid),
+            None => SessionId::Prepared(match self.prepared(&group.transaction) {
                 Some(prepared) => prepared.gid.clone(),
                 None => group.transaction.as_str().into(),
             }),
@@ -316,14 +316,15 @@ impl Tracker {
         changes: &mut Vec<Change>,
     ) {
         for group in sample.advisory.iter().filter(|group| !group.granted) {
-            let Some(pid) = group.pid else { continue };
+            let waiter = self.session_id(group);
+            let session = sessions.of_group(group, self.prepared(&group.transaction));
             for key in keys(group) {
-                let id = WaitId { pid, key, mode: group.mode.clone() };
+                let id = WaitId { waiter: waiter.clone(), key, mode: group.mode.clone() };
                 if self.waits.contains_key(&id) {
                     continue;
                 }
                 let seen = Wait {
-                    backend_start: sessions.get(pid).backend_start,
+                    backend_start: session.backend_start,
                     start: group.wait_start,
                     start_local: group.wait_start.map(|start| sample.local(start)),
                     first_seen: sample.at,
@@ -349,7 +350,7 @@ impl Tracker {
         for (id, wait) in &self.waits {
             if wait.start.is_some() && before.get(id).is_some_and(|known| known.start == wait.start)
             {
-                queue.entry(id.key).or_default().push((id.pid, id.mode.clone()));
+                queue.entry(id.key).or_default().push((id.waiter.clone(), id.mode.clone()));
             }
         }
         queue
@@ -368,11 +369,8 @@ impl Tracker {
         let mut unbroken = Unbroken::new();
         let mut before = std::mem::take(&mut self.holds);
         for group in sample.advisory.iter().filter(|group| group.granted) {
-            let holder = self.holder_id(group);
-            let session = match group.pid {
-                Some(pid) => sessions.get(pid),
-                None => Session::prepared(self.prepared(&group.transaction)),
-            };
+            let holder = self.session_id(group);
+            let session = sessions.of_group(group, self.prepared(&group.transaction));
             for key in keys(group) {
                 let id = HoldId { holder: holder.clone(), key, mode: group.mode.clone() };
                 if self.holds.contains_key(&id) {
@@ -395,7 +393,7 @@ impl Tracker {
                             !other_modes(&id).any(|other| before.contains_key(&other))
                                 && !holds_in_other_mode(sample, group, key.key)
                         };
-                        seen.keeps_waiter = keeps_waiter(queue, group, key) && has_one_mode();
+                        seen.keeps_waiter = keeps_waiter(queue, &id) && has_one_mode();
                         let Continued { hold, is_unbroken, ended } = known.continued(&seen);
                         if is_unbroken {
                             let held = (holder.clone(), group.mode.clone());
@@ -438,11 +436,11 @@ impl Tracker {
         if group.pid.is_some() {
             return None;
         }
-        let nameless = HolderId::Prepared(group.transaction.as_str().into());
+        let nameless = SessionId::Prepared(group.transaction.as_str().into());
         before.remove(&HoldId { holder: nameless, ..id.clone() }).or_else(|| {
             let pid = *self.transactions.get(&group.transaction)?;
             before
-                .remove(&HoldId { holder: HolderId::Backend(pid), ..id.clone() })
+                .remove(&HoldId { holder: SessionId::Backend(pid), ..id.clone() })
                 .map(Hold::prepared)
         })
     }
@@ -458,7 +456,7 @@ impl Tracker {
             if self.waits.get(&id).is_some_and(|now| now.first_seen == wait.first_seen) {
                 continue;
             }
-            let waiter = HolderId::Backend(id.pid);
+            let waiter = id.waiter.clone();
             let kept_out = unbroken.get(&id.key).is_some_and(|held| {
                 held.iter().any(|(holder, mode)| *holder != waiter && mode.conflicts_with(&id.mode))
             });
@@ -485,10 +483,10 @@ impl Tracker {
 }
 
 /// Waits that went on since the last poll, by key: who, and how.
-type Queue = HashMap<KeyId, Vec<(Pid, Mode)>>;
+type Queue = HashMap<KeyId, Vec<(SessionId, Mode)>>;
 
 /// Holds that went on since the last poll without letting go, by key: who, and how.
-type Unbroken = HashMap<KeyId, Vec<(HolderId, Mode)>>;
+type Unbroken = HashMap<KeyId, Vec<(SessionId, Mode)>>;
 
 fn keys(group: &KeyGroup) -> impl Iterator<Item = KeyId> + '_ {
     group.keys.iter().map(|key| KeyId { database: group.database, key: *key })
@@ -502,10 +500,10 @@ fn other_modes(id: &HoldId) -> impl Iterator<Item = HoldId> + '_ {
 }
 
 /// Whether somebody else has stayed in the queue for the key in a mode that the row conflicts with.
-fn keeps_waiter(queue: &Queue, group: &KeyGroup, key: KeyId) -> bool {
-    queue.get(&key).is_some_and(|waiters| {
-        let is_kept = |mode: &Mode| mode.conflicts_with(&group.mode);
-        waiters.iter().any(|(pid, mode)| group.pid != Some(*pid) && is_kept(mode))
+fn keeps_waiter(queue: &Queue, id: &HoldId) -> bool {
+    queue.get(&id.key).is_some_and(|waiters| {
+        let is_kept = |mode: &Mode| mode.conflicts_with(&id.mode);
+        waiters.iter().any(|(waiter, mode)| *waiter != id.holder && is_kept(mode))
     })
 }
 
@@ -577,8 +575,11 @@ impl Sessions {
         Self { by_pid }
     }
 
-    fn get(&self, pid: Pid) -> Session {
-        self.by_pid.get(&pid).cloned().unwrap_or_default()
+    fn of_group(&self, group: &KeyGroup, prepared: Option<&PreparedTransaction>) -> Session {
+        match group.pid {
+            Some(pid) => self.by_pid.get(&pid).cloned().unwrap_or_default(),
+            None => Session::prepared(prepared),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::sample::{
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
-use crate::tracker::{Hold, HolderId, KeyId, Scope, ScopeEvidence, Tracker, Wait};
+use crate::tracker::{Hold, KeyId, Scope, ScopeEvidence, SessionId, Tracker, Wait};
 
 /// One server, as it is published after each poll, failed ones included.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +125,7 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub struct Holder {
     /// Backend or prepared transaction.
-    pub id: HolderId,
+    pub id: SessionId,
     /// The backend; all of it unknown for a prepared transaction.
     pub session: Arc<Session>,
     /// The prepared transaction, where it is one and its gid is known.
@@ -169,8 +169,8 @@ pub struct Prepared {
 #[derive(Clone, Debug)]
 pub struct Waiter {
     /// The backend.
-    pub pid: Pid,
-    /// The backend.
+    pub id: SessionId,
+    /// What is seen of it.
     pub session: Arc<Session>,
     /// The mode it asks for.
     pub mode: Mode,
@@ -219,7 +219,7 @@ impl Picture {
             }
         }
         for (id, wait) in tracker.waits() {
-            locks.entry(id.key).or_default().1.push(scene.draw_waiter(id.pid, &id.mode, wait));
+            locks.entry(id.key).or_default().1.push(scene.draw_waiter(&id.waiter, &id.mode, wait));
         }
         Self {
             at: sample.at,
@@ -230,8 +230,9 @@ impl Picture {
                 .filter_map(|(id, (mut holders, mut waiters))| {
                     holders.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
                     // The longest wait first; one that has no start yet has only just begun.
-                    waiters
-                        .sort_by_key(|waiter| (waiter.since.is_none(), waiter.since, waiter.pid));
+                    waiters.sort_by_key(|waiter| {
+                        (waiter.since.is_none(), waiter.since, waiter.id.clone())
+                    });
                     Some(Lock { id, label: series.label(id)?.clone(), holders, waiters })
                 })
                 .collect(),
@@ -251,7 +252,7 @@ struct Scene<'a> {
     sessions: HashMap<Pid, Arc<Session>>,
     snapshot_ages: HashMap<Pid, u32>,
     writers: HashSet<Pid>,
-    prepared: HashMap<HolderId, Arc<Prepared>>,
+    prepared: HashMap<SessionId, Arc<Prepared>>,
     series: &'a SeriesSet,
 }
 
@@ -278,7 +279,7 @@ impl<'a> Scene<'a> {
                 .filter_map(|group| {
                     let transaction = tracker.prepared(&group.transaction)?.clone();
                     let owner = names.roles.get(&transaction.owner).cloned();
-                    Some((tracker.holder_id(group), Arc::new(Prepared { transaction, owner })))
+                    Some((tracker.session_id(group), Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
             series,
@@ -286,8 +287,11 @@ impl<'a> Scene<'a> {
     }
 
     /// A backend without activity is unknown but for what was seen of it before.
-    fn draw_session(&self, pid: Pid, known_start: Option<Timestamp>) -> Arc<Session> {
-        match self.sessions.get(&pid) {
+    fn draw_session(&self, id: &SessionId, known_start: Option<Timestamp>) -> Arc<Session> {
+        let SessionId::Backend(pid) = id else {
+            return Arc::new(Session::unknown(self.series.application_label(None)));
+        };
+        match self.sessions.get(pid) {
             Some(session) if session.backend_start.is_some() || known_start.is_none() => {
                 session.clone()
             }
@@ -301,14 +305,13 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn draw_holder(&self, id: &HolderId, mode: &Mode, hold: &Hold) -> Holder {
-        let session = match id {
-            HolderId::Backend(pid) => self.draw_session(*pid, hold.backend_start),
-            HolderId::Prepared(_) => Arc::new(Session::unknown(self.series.prepared_label())),
-        };
+    fn draw_holder(&self, id: &SessionId, mode: &Mode, hold: &Hold) -> Holder {
         Holder {
             id: id.clone(),
-            session,
+            session: match id {
+                SessionId::Backend(_) => self.draw_session(id, hold.backend_start),
+                SessionId::Prepared(_) => Arc::new(Session::unknown(self.series.prepared_label())),
+            },
             prepared: self.prepared.get(id).cloned(),
             mode: mode.clone(),
             modes: vec![mode.clone()],
@@ -325,14 +328,14 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn draw_waiter(&self, pid: Pid, mode: &Mode, wait: &Wait) -> Waiter {
+    fn draw_waiter(&self, id: &SessionId, mode: &Mode, wait: &Wait) -> Waiter {
         Waiter {
-            pid,
-            session: self.draw_session(pid, wait.backend_start),
+            id: id.clone(),
+            session: self.draw_session(id, wait.backend_start),
             mode: mode.clone(),
             since: wait.start,
             since_local: wait.start_local,
-            snapshot_age: self.snapshot_ages.get(&pid).copied(),
+            snapshot_age: id.pid().and_then(|pid| self.snapshot_ages.get(&pid)).copied(),
         }
     }
 }
@@ -404,8 +407,8 @@ impl Holder {
     /// The label `state`.
     pub fn state_label(&self) -> &str {
         match self.id {
-            HolderId::Prepared(_) => "prepared",
-            HolderId::Backend(_) => self.session.state.as_str(),
+            SessionId::Prepared(_) => "prepared",
+            SessionId::Backend(_) => self.session.state.as_str(),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::mode::Mode;
 use crate::registry::{Source, UNREGISTERED};
 use crate::sample::{Backend, DatabaseName, KeyGroup, Pid, State, VirtualTransaction};
 use crate::series::{Counters, LockSeries, OTHER};
-use crate::tracker::HolderId;
+use crate::tracker::SessionId;
 use crate::view::{Polls, View};
 
 const LIMITS: Limits = Limits { keys: 4, applications: 3, databases: 3, registered_keys: 4 };
@@ -185,8 +185,8 @@ fn check_rows(sample: &Sample, picture: &Picture) -> TestCaseResult {
         prop_assert_eq!(sessions.len(), lock.holders.len(), "a holder came twice");
         for holder in &lock.holders {
             let who = match &holder.id {
-                HolderId::Backend(pid) => pid.to_string(),
-                HolderId::Prepared(id) => id.to_string(),
+                SessionId::Backend(pid) => pid.to_string(),
+                SessionId::Prepared(id) => id.to_string(),
             };
             for mode in &holder.modes {
                 prop_assert!(mode.strength() <= holder.mode.strength());
@@ -199,7 +199,7 @@ fn check_rows(sample: &Sample, picture: &Picture) -> TestCaseResult {
             prop_assert!(holder.not_before.is_none_or(|bound| bound <= holder.since), "{holder:?}");
         }
         for waiter in &lock.waiters {
-            let row = format!("{} {place} {}", waiter.pid, waiter.mode);
+            let row = format!("{} {place} {}", waiter.id.pid().expect("a backend"), waiter.mode);
             prop_assert!(awaited.insert(row), "a row came twice");
         }
     }

@@ -444,7 +444,7 @@ impl Observer {
         for (row, held) in truth {
             let (who, key, mode) = row;
             let id = HoldId {
-                holder: HolderId::Backend(pid(*who)),
+                holder: SessionId::Backend(pid(*who)),
                 key: KeyId { database: DatabaseOid(5), key: Key::bigint(*key) },
                 mode: mode.clone(),
             };
@@ -521,7 +521,8 @@ fn check_waits(
         let went_without = ended.filter(|(id, wait)| {
             // A start that no poll saw may be any wait's of this session.
             let is_it = |(who, since): &(usize, i64)| {
-                pid(*who) == id.pid && wait.start.is_none_or(|start| moment(*since) == start)
+                Some(pid(*who)) == id.waiter.pid()
+                    && wait.start.is_none_or(|start| moment(*since) == start)
             };
             !server.granted_waits.iter().any(is_it) || wait.start.is_none()
         });

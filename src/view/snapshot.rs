@@ -14,7 +14,7 @@ use crate::mode::Mode;
 use crate::registry::Limit;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
-use crate::tracker::{HolderId, Scope, ScopeEvidence};
+use crate::tracker::{Scope, ScopeEvidence, SessionId};
 
 /// Polls in a row outside a transaction that make "probably session level" worth saying.
 const HINT_POLLS: u32 = 10;
@@ -149,7 +149,7 @@ struct PreparedJson<'a> {
 
 #[derive(Serialize)]
 struct WaiterJson<'a> {
-    pid: Pid,
+    pid: Option<Pid>,
     #[serde(flatten)]
     session: SessionJson<'a>,
     mode: &'a Mode,
@@ -258,8 +258,8 @@ impl<'a> HolderJson<'a> {
             transactions_seen: holder.transactions_seen,
             has_written: holder.has_written,
             prepared: match &holder.id {
-                HolderId::Backend(_) => None,
-                HolderId::Prepared(_) => Some(PreparedJson {
+                SessionId::Backend(_) => None,
+                SessionId::Prepared(_) => Some(PreparedJson {
                     gid: holder
                         .prepared
                         .as_ref()
@@ -278,7 +278,7 @@ impl<'a> HolderJson<'a> {
 impl<'a> WaiterJson<'a> {
     fn of(waiter: &'a Waiter, at: Timestamp, details: bool) -> Self {
         Self {
-            pid: waiter.pid,
+            pid: waiter.id.pid(),
             session: SessionJson::of(&waiter.session, details),
             mode: &waiter.mode,
             waiting_since: waiter.since,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use pg_locks_exporter::key::Key;
 use pg_locks_exporter::sample::VirtualTransaction;
 use pg_locks_exporter::timestamp::Timestamp;
-use pg_locks_exporter::tracker::{Change, HolderId, Scope, ScopeEvidence};
+use pg_locks_exporter::tracker::{Change, Scope, ScopeEvidence, SessionId};
 use serde_json::Value;
 use tokio::task::{JoinHandle, LocalSet};
 
@@ -231,7 +231,7 @@ async fn no_hold_is_given_an_age_that_its_session_does_not_confirm() {
                 let (sample, _) = watch.poll().await;
                 let window = (sample.at, now());
                 for (id, hold) in watch.tracker.holds() {
-                    let HolderId::Backend(pid) = &id.holder else { panic!("{id:?}") };
+                    let SessionId::Backend(pid) = &id.holder else { panic!("{id:?}") };
                     claims.push(Claim { pid: pid.0, proved_since: hold.proved_since, window });
                 }
             }
@@ -450,7 +450,7 @@ async fn a_prepared_transaction_met_at_the_first_poll_holds_since_it_was_prepare
     watch.poll().await;
     let holds: Vec<_> = watch.tracker.holds().iter().collect();
     let [(id, hold)] = holds[..] else { panic!("{holds:?}") };
-    assert_eq!(id.holder, HolderId::Prepared("gid".into()));
+    assert_eq!(id.holder, SessionId::Prepared("gid".into()));
     assert_eq!((hold.since, hold.proved_since), (prepared, prepared));
     assert_eq!(hold.scope, Some(ScopeEvidence::Prepared));
 }

@@ -7,7 +7,7 @@ use pg_locks_exporter::key::Key;
 use pg_locks_exporter::postgres::{Connection, dsn::Dsn};
 use pg_locks_exporter::sample::{KeyGroup, Pid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
-use pg_locks_exporter::tracker::{Change, Hold, HoldId, HolderId, Tracker, Wait};
+use pg_locks_exporter::tracker::{Change, Hold, HoldId, SessionId, Tracker, Wait};
 
 use crate::support::{DEADLINE, Session};
 
@@ -38,7 +38,7 @@ impl Watch {
     /// The only hold of this key by this session, if there is one.
     pub fn hold(&self, session: &Session, key: Key) -> Option<&Hold> {
         let is_it =
-            |id: &HoldId| id.key.key == key && id.holder == HolderId::Backend(Pid(session.pid()));
+            |id: &HoldId| id.key.key == key && id.holder == SessionId::Backend(Pid(session.pid()));
         let mut holds = self.tracker.holds().iter().filter(|(id, _)| is_it(id));
         let hold = holds.next().map(|(_, hold)| hold);
         assert!(holds.next().is_none(), "several modes of {key}");
@@ -47,7 +47,11 @@ impl Watch {
 
     /// The only wait of this session, if it waits.
     pub fn wait(&self, session: &Session) -> Option<&Wait> {
-        let mut waits = self.tracker.waits().iter().filter(|(id, _)| id.pid.0 == session.pid());
+        let mut waits = self
+            .tracker
+            .waits()
+            .iter()
+            .filter(|(id, _)| id.waiter.pid().map(|pid| pid.0) == Some(session.pid()));
         let wait = waits.next().map(|(_, wait)| wait);
         assert!(waits.next().is_none(), "a session waits for one lock at a time");
         wait

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
-use pg_locks_exporter::tracker::{Change, HolderId, KeyId};
+use pg_locks_exporter::tracker::{Change, KeyId, SessionId};
 use pg_locks_exporter::view::{Holder, Lock, Picture, Waiter};
 
 use super::notation::{DATABASES, key_word};
@@ -125,11 +125,15 @@ fn compare(errors: &mut String, what: &str, expected: &[String], actual: Vec<Lin
     }
 }
 
+fn who_word(id: &SessionId) -> String {
+    match id {
+        SessionId::Backend(pid) => pid.to_string(),
+        SessionId::Prepared(gid) => format!("gid:{}", word(gid)),
+    }
+}
+
 fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
-    let who = match &holder.id {
-        HolderId::Backend(pid) => pid.to_string(),
-        HolderId::Prepared(gid) => format!("gid:{}", word(gid)),
-    };
+    let who = who_word(&holder.id);
     let modes: Vec<&str> = holder.modes.iter().map(|mode| mode.as_str()).collect();
     let age = |since: Timestamp| seconds(at.since(since).as_secs_f64());
     let scope = format!("{:?}", holder.scope).to_lowercase();
@@ -156,7 +160,7 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
 
 fn wait_line(lock: &Lock, waiter: &Waiter) -> Line {
     Line {
-        identity: format!("{} {} {}", key_words(lock.id), waiter.pid, waiter.mode),
+        identity: format!("{} {} {}", key_words(lock.id), who_word(&waiter.id), waiter.mode),
         fields: BTreeMap::from([
             ("since", time(waiter.since)),
             ("state", word(waiter.session.state.as_str())),
