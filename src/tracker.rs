@@ -7,7 +7,7 @@
 //! Pure: time comes with the sample. Names, labels and limits are no business of this file; what
 //! it knows goes to `view`, and what changed to `series`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +97,8 @@ pub struct Hold {
     pub first_application_name: Option<Arc<str>>,
     /// The poll before it began; after a change of transaction that is likely, not certain.
     not_before: Option<Timestamp>,
+    /// The number of the last sample that showed it.
+    poll: u64,
     presence: Presence,
 }
 
@@ -234,6 +236,8 @@ pub struct Tracker {
     /// Whose each virtual transaction was at the last poll.
     transactions: HashMap<VirtualTransaction, Pid>,
     previous: Option<Timestamp>,
+    /// Samples so far. A hold that does not bear the number of the last one is gone.
+    poll: u64,
 }
 
 impl Tracker {
@@ -270,11 +274,15 @@ impl Tracker {
         declared: impl Fn(KeyId) -> Option<DeclaredScope>,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
+        self.poll += 1;
         self.observe_prepared(sample);
         let sessions = Sessions::of(sample);
         let waits_before = std::mem::take(&mut self.waits);
         self.observe_waits(sample, &sessions, &waits_before, &mut changes);
-        let queue = self.stayed_in_queue(&waits_before);
+        let queue = Queue {
+            awaited: waits_before.keys().map(|id| id.key).collect(),
+            stayed: self.stayed_in_queue(&waits_before),
+        };
         let unbroken = self.observe_holds(sample, &sessions, &queue, &declared, &mut changes);
         self.end_waits(sample.at, waits_before, &unbroken, &mut changes);
         let owners = sample.advisory.iter().filter(|group| group.granted);
@@ -345,19 +353,19 @@ impl Tracker {
     /// The waits that went on from the last poll to this one: their `waitstart` is the same. While
     /// one of them stands in the queue, nobody it conflicts with can have let go of the key and
     /// taken it again: letting go would have let the waiter in.
-    fn stayed_in_queue(&self, before: &HashMap<WaitId, Wait>) -> Queue {
-        let mut queue = Queue::new();
+    fn stayed_in_queue(&self, before: &HashMap<WaitId, Wait>) -> ByKey {
+        let mut stayed = ByKey::new();
         for (id, wait) in &self.waits {
             if wait.start.is_some() && before.get(id).is_some_and(|known| known.start == wait.start)
             {
-                queue.entry(id.key).or_default().push((id.waiter.clone(), id.mode.clone()));
+                stayed.entry(id.key).or_default().push((id.waiter.clone(), id.mode.clone()));
             }
         }
-        queue
+        stayed
     }
 
-    /// Returns who has held a key since the last poll without letting go: a wait that vanished
-    /// under such a hold ended without the lock.
+    /// Returns who has held an awaited key since the last poll without letting go: a wait that
+    /// vanished under such a hold ended without the lock.
     fn observe_holds(
         &mut self,
         sample: &Sample,
@@ -365,37 +373,36 @@ impl Tracker {
         queue: &Queue,
         declared: &impl Fn(KeyId) -> Option<DeclaredScope>,
         changes: &mut Vec<Change>,
-    ) -> Unbroken {
-        let mut unbroken = Unbroken::new();
-        let mut before = std::mem::take(&mut self.holds);
+    ) -> ByKey {
+        let mut unbroken = ByKey::new();
         for group in sample.advisory.iter().filter(|group| group.granted) {
             let holder = self.session_id(group);
             let session = sessions.of_group(group, self.prepared(&group.transaction));
             for key in keys(group) {
                 let id = HoldId { holder: holder.clone(), key, mode: group.mode.clone() };
-                if self.holds.contains_key(&id) {
+                if self.holds.get(&id).is_some_and(|hold| hold.poll == self.poll) {
                     // Compatible servers were seen to print a row twice; it is one hold.
                     continue;
                 }
                 let mut seen = Sighting {
                     sample,
+                    poll: self.poll,
                     previous: self.previous,
                     session: &session,
                     local_id: group.transaction.local_id(),
                     keeps_waiter: false,
                     declared_session: &|| declared(key) == Some(DeclaredScope::Session),
                 };
-                let known =
-                    before.remove(&id).or_else(|| self.take_prepared(&id, group, &mut before));
+                let known = self.holds.remove(&id).or_else(|| self.take_prepared(&id, group));
                 let hold = match known {
                     Some(known) if known.is_of(session.backend_start) => {
                         let has_one_mode = || {
-                            !other_modes(&id).any(|other| before.contains_key(&other))
+                            !other_modes(&id).any(|other| self.holds.contains_key(&other))
                                 && !holds_in_other_mode(sample, group, key.key)
                         };
                         seen.keeps_waiter = keeps_waiter(queue, &id) && has_one_mode();
                         let Continued { hold, is_unbroken, ended } = known.continued(&seen);
-                        if is_unbroken {
+                        if is_unbroken && queue.awaited.contains(&key) {
                             let held = (holder.clone(), group.mode.clone());
                             unbroken.entry(key).or_default().push(held);
                         }
@@ -419,27 +426,21 @@ impl Tracker {
                 self.holds.insert(id, hold);
             }
         }
-        changes.extend(
-            before.into_iter().map(|(id, hold)| hold.ended(id.key, self.previous, sample.at)),
-        );
+        let gone = self.holds.extract_if(|_, hold| hold.poll != self.poll);
+        changes.extend(gone.map(|(id, hold)| hold.ended(id.key, self.previous, sample.at)));
         unbroken
     }
 
     /// `PREPARE TRANSACTION` takes the rows from the backend and leaves all else as it was: the
     /// hold goes on under the gid, or for as long as that is not known under the transaction.
-    fn take_prepared(
-        &self,
-        id: &HoldId,
-        group: &KeyGroup,
-        before: &mut HashMap<HoldId, Hold>,
-    ) -> Option<Hold> {
+    fn take_prepared(&mut self, id: &HoldId, group: &KeyGroup) -> Option<Hold> {
         if group.pid.is_some() {
             return None;
         }
         let nameless = SessionId::Prepared(group.transaction.as_str().into());
-        before.remove(&HoldId { holder: nameless, ..id.clone() }).or_else(|| {
+        self.holds.remove(&HoldId { holder: nameless, ..id.clone() }).or_else(|| {
             let pid = *self.transactions.get(&group.transaction)?;
-            before
+            self.holds
                 .remove(&HoldId { holder: SessionId::Backend(pid), ..id.clone() })
                 .map(Hold::prepared)
         })
@@ -449,7 +450,7 @@ impl Tracker {
         &self,
         at: Timestamp,
         before: HashMap<WaitId, Wait>,
-        unbroken: &Unbroken,
+        unbroken: &ByKey,
         changes: &mut Vec<Change>,
     ) {
         for (id, wait) in before {
@@ -482,11 +483,16 @@ impl Tracker {
     }
 }
 
-/// Waits that went on since the last poll, by key: who, and how.
-type Queue = HashMap<KeyId, Vec<(SessionId, Mode)>>;
+/// Who holds a key, or waits for it, and how.
+type ByKey = HashMap<KeyId, Vec<(SessionId, Mode)>>;
 
-/// Holds that went on since the last poll without letting go, by key: who, and how.
-type Unbroken = HashMap<KeyId, Vec<(SessionId, Mode)>>;
+/// What the waits of the last poll have to do with this one.
+struct Queue {
+    /// Keys that somebody waited for at the last poll.
+    awaited: HashSet<KeyId>,
+    /// Waits that have gone on since then.
+    stayed: ByKey,
+}
 
 fn keys(group: &KeyGroup) -> impl Iterator<Item = KeyId> + '_ {
     group.keys.iter().map(|key| KeyId { database: group.database, key: *key })
@@ -501,7 +507,7 @@ fn other_modes(id: &HoldId) -> impl Iterator<Item = HoldId> + '_ {
 
 /// Whether somebody else has stayed in the queue for the key in a mode that the row conflicts with.
 fn keeps_waiter(queue: &Queue, id: &HoldId) -> bool {
-    queue.get(&id.key).is_some_and(|waiters| {
+    queue.stayed.get(&id.key).is_some_and(|waiters| {
         let is_kept = |mode: &Mode| mode.conflicts_with(&id.mode);
         waiters.iter().any(|(waiter, mode)| *waiter != id.holder && is_kept(mode))
     })
@@ -596,6 +602,7 @@ impl Session {
 /// One granted row of a sample, with all that bears on its hold.
 struct Sighting<'a> {
     sample: &'a Sample,
+    poll: u64,
     previous: Option<Timestamp>,
     session: &'a Session,
     local_id: Option<u32>,
@@ -684,6 +691,7 @@ impl Hold {
             polls_outside_transaction: u32::from(seen.local_id == Some(0)),
             first_application_name: seen.session.application_name.clone(),
             not_before: presence.not_before,
+            poll: seen.poll,
             presence,
         }
     }
@@ -736,6 +744,7 @@ impl Hold {
             self.since_local = seen.sample.local(held_since);
         }
         self.scope = if seen.session.prepared { proof } else { self.scope.or(proof) };
+        self.poll = seen.poll;
         self.polls += 1;
         self.polls_outside_transaction =
             if seen.local_id == Some(0) { self.polls_outside_transaction + 1 } else { 0 };
