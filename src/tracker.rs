@@ -7,6 +7,7 @@
 //! Pure: time comes with the sample. Names, labels and limits are no business of this file; what
 //! it knows goes to `view`, and what changed to `series`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -438,12 +439,19 @@ impl Tracker {
             return None;
         }
         let nameless = SessionId::Prepared(group.transaction.as_str().into());
-        self.holds.remove(&HoldId { holder: nameless, ..id.clone() }).or_else(|| {
+        self.take_unseen(HoldId { holder: nameless, ..id.clone() }).or_else(|| {
             let pid = *self.transactions.get(&group.transaction)?;
-            self.holds
-                .remove(&HoldId { holder: SessionId::Backend(pid), ..id.clone() })
-                .map(Hold::prepared)
+            let holder = SessionId::Backend(pid);
+            self.take_unseen(HoldId { holder, ..id.clone() }).map(Hold::prepared)
         })
+    }
+
+    /// Takes a hold of an earlier sample that this one has not shown, so far.
+    fn take_unseen(&mut self, id: HoldId) -> Option<Hold> {
+        match self.holds.entry(id) {
+            Entry::Occupied(known) if known.get().poll != self.poll => Some(known.remove()),
+            Entry::Occupied(_) | Entry::Vacant(_) => None,
+        }
     }
 
     fn end_waits(
