@@ -144,6 +144,8 @@ enum Fault {
     Application(#[from] ApplicationError),
     #[error("must be at least {0}")]
     TooSmall(&'static str),
+    #[error("must be at most {0}")]
+    TooLarge(&'static str),
     #[error("must be above 0 and at most 1, as in 0.02 for 2 % of the time")]
     NotAShare,
     #[error(
@@ -186,6 +188,9 @@ impl fmt::Display for Place {
 
 /// Shorter polls would measure themselves.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The server takes no more than 24 days; nobody waits for a day.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The world outside: looks up environment variables and reads files.
 #[derive(Clone, Copy)]
@@ -382,6 +387,9 @@ fn poll(args: &ServeArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
         pick(("--poll.timeout", args.poll.timeout), &file.poll.timeout, Duration::from_secs(5))?;
     if timeout.is_zero() {
         return Err(place.fault(Fault::TooSmall("1ms")));
+    }
+    if timeout > LONGEST_TIMEOUT {
+        return Err(place.fault(Fault::TooLarge("1d")));
     }
     let max_share = match &file.poll.max_share {
         Some(entry) if entry.value > 0.0 && entry.value <= 1.0 => entry.value,

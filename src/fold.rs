@@ -15,7 +15,7 @@ use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
 use crate::tracker::Tracker;
-use crate::view::Picture;
+use crate::view::{Picture, View};
 
 /// What is known of one server, from the samples so far.
 #[derive(Debug)]
@@ -60,14 +60,13 @@ impl Fold {
         }
     }
 
-    /// Series and counters as they are now.
-    pub fn series(&self) -> &SeriesSet {
-        &self.series
-    }
-
-    /// Time that the integrals cover.
-    pub fn observed(&self) -> Duration {
-        self.observed
+    /// Puts into a view what does not go with a picture: it stays after a failed poll.
+    pub fn fill(&self, view: &mut View) {
+        view.polls.observed = self.observed;
+        view.table_entries = self.table_entries;
+        view.counters = Arc::new(self.series.counters().clone());
+        view.registered = Arc::new(self.series.registered().clone());
+        view.datnames = self.series.datnames().cloned().collect();
     }
 
     /// Names as they were read last.
@@ -130,8 +129,7 @@ impl Fold {
         let declared = |key| self.series.declared_scope(key, &self.names, &self.registry);
         let changes = self.tracker.observe(sample, declared);
         self.series.observe_labels(sample, &self.tracker, &self.names, &self.registry);
-        let mut picture = Picture::draw(sample, &self.tracker, &self.names, &self.series);
-        picture.table_entries = self.table_entries;
+        let picture = Picture::draw(sample, &self.tracker, &self.names, &self.series);
         self.series.count(&picture, &changes, elapsed);
         picture
     }

@@ -57,22 +57,17 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     for conflict in registry.conflicts() {
-        let candidates: Vec<String> = conflict
-            .candidates
-            .iter()
-            .map(|candidate| format!("{} ({candidate})", candidate.name))
-            .collect();
-        tracing::warn!(
-            key = %conflict.key,
-            candidates = candidates.join(", "),
-            "several entries of the registry name one key; its label shows all of them"
-        );
+        tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
     }
     let addresses = resolve_addresses(&config.web.listen_addresses).map_err(usage)?;
-    // One thread: polls wait for servers, scrapes render a bounded picture, and the messages of a
-    // poll leave in one write because nobody runs between them.
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    // One thread: polls wait for servers, and the messages of a poll leave in one write because
+    // nobody runs between them.
+    // Two more render answers, so that a large one does not hold up a poll.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .map_err(failure)?;
     runtime.block_on(async {
         let listeners = server::bind(&addresses).map_err(usage)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(failure)?;

@@ -88,7 +88,7 @@ const ACQUISITIONS: Family = counter(
 );
 const WAITS: Family = counter(
     "pg_advisory_lock_waits_observed_total",
-    "Waits that were seen to begin. Waits shorter than the poll interval are mostly missed.",
+    "Waits that a poll saw. Waits shorter than the poll interval are mostly missed.",
 );
 const WAITS_ABANDONED: Family = counter(
     "pg_advisory_lock_waits_abandoned_total",
@@ -325,10 +325,10 @@ fn collect_server(families: &mut Families, view: &View, picture: &Picture) {
     if let Some(sufficient) = picture.privileges_sufficient {
         families.add(&PRIVILEGES, &[server], f64::from(u8::from(sufficient)));
     }
-    if let Some(pooled) = picture.pooled_connection {
+    if let Some(pooled) = view.pooled_connection {
         families.add(&POOLED_CONNECTION, &[server], f64::from(u8::from(pooled)));
     }
-    if let Some(entries) = picture.table_entries {
+    if let Some(entries) = view.table_entries {
         families.add(&TABLE_ENTRIES, &[server], count(entries));
     }
     if let Some(capacity) = view.facts.table_capacity {

@@ -5,7 +5,7 @@
 //! one and never wait. The weather out there (a server that stops, a login refused, a catalog
 //! locked) never ends the loop; it is `up 0`, a counter by reason, and one line in the log.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,11 +19,11 @@ use crate::postgres::{Connection, PollError};
 use crate::registry::Registry;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::timestamp::Timestamp;
-use crate::view::{Picture, Polls, View};
+use crate::view::{Failure, Picture, Polls, View};
 
-/// Names are read again this often, and sooner after a failure.
+/// Names are read again this often; what failed beside a poll is tried again sooner.
 const NAMES_EVERY: Duration = Duration::from_secs(60);
-const NAMES_RETRY: Duration = Duration::from_secs(5);
+const ASIDE_RETRY: Duration = Duration::from_secs(5);
 
 /// However long polls take, the next one is not put off for longer.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
@@ -45,12 +45,14 @@ pub struct Poller {
     published: watch::Sender<Arc<View>>,
     condition: Condition,
     names: NamesWatch,
+    stretch: Stretch,
 }
 
 /// What was last said in the log, so that it is said once.
 #[derive(Debug, Default)]
 struct Condition {
-    down: Option<Outage>,
+    /// Kinds of the present outage.
+    told: HashSet<Outage>,
     was_up: bool,
     privileges_hidden: bool,
     pooled: bool,
@@ -59,7 +61,7 @@ struct Condition {
 
 /// Kinds of outage that deserve a line of their own. A server that stops is lost, then gone, then
 /// starting: one story.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Outage {
     Gone,
     Refused,
@@ -80,6 +82,27 @@ impl From<FailureReason> for Outage {
     }
 }
 
+/// How long the server was busy with the last polls: while it copies the lock table, nobody can
+/// take a lock.
+#[derive(Debug, Default)]
+struct Stretch {
+    busy: VecDeque<Duration>,
+}
+
+impl Stretch {
+    /// The interval that keeps polls below their share of the time. The shortest of three counts,
+    /// since one stall is no trend; and by the server's own clock, so that a slow network, a busy
+    /// exporter or a wait for somebody's catalog lock does not count.
+    fn interval(&mut self, rhythm: config::Poll, sample: &Sample) -> Duration {
+        const POLLS: usize = 3;
+        self.busy.truncate(POLLS - 1);
+        self.busy.push_front(sample.read_at.since(sample.at));
+        let busy = self.busy.iter().min().copied().unwrap_or_default().as_secs_f64();
+        let share = Duration::try_from_secs_f64(busy / rhythm.max_share).unwrap_or(Duration::MAX);
+        rhythm.interval.max(share.min(LONGEST_INTERVAL))
+    }
+}
+
 /// When names were read, and for whom there were none.
 #[derive(Debug, Default)]
 struct NamesWatch {
@@ -92,7 +115,7 @@ impl NamesWatch {
     fn are_due(&self, nameless: &HashSet<Nameless>) -> bool {
         let Some(tried) = self.tried else { return true };
         if self.has_failed {
-            tried.elapsed() >= NAMES_RETRY
+            tried.elapsed() >= ASIDE_RETRY
         } else {
             tried.elapsed() >= NAMES_EVERY || !nameless.is_subset(&self.nameless)
         }
@@ -149,6 +172,7 @@ impl Poller {
             published,
             condition: Condition::default(),
             names: NamesWatch::default(),
+            stretch: Stretch::default(),
         };
         (poller, receiver)
     }
@@ -176,23 +200,19 @@ impl Poller {
     /// Polls until the connection is of no more use; the error that ended it is not published yet.
     async fn poll(&mut self, mut connection: Connection) -> PollError {
         let mut pooler = PoolerWatch { since: now(), pid: None, proof: None };
-        let mut has_facts = false;
+        let mut facts_tried = None;
         loop {
             let started = now();
             match connection.fetch_sample(self.rhythm.timeout).await {
                 Ok(sample) => {
                     let duration = started.elapsed();
-                    if !has_facts {
-                        has_facts = true;
-                        if let Err(error) = self.fetch_facts(&mut connection).await {
-                            return error;
-                        }
-                    }
-                    if let Err(error) = self.refresh_names(&connection, &sample).await {
-                        return error;
-                    }
+                    // Whatever comes of the questions beside it, the sample is worth publishing.
+                    let asked = self.ask_aside(&mut connection, &sample, &mut facts_tried).await;
                     pooler.observe(&sample, &connection);
                     self.publish_success(&sample, duration, &pooler);
+                    if let Err(error) = asked {
+                        return error;
+                    }
                 }
                 Err(error) if connection.is_usable(&error) => self.publish_failure(&error),
                 Err(error) => return error,
@@ -201,35 +221,40 @@ impl Poller {
         }
     }
 
-    /// What is asked once for each connection. What the server does not tell stays unknown; only a
-    /// connection that broke over it is an error.
-    async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
-        let limit = self.rhythm.timeout;
-        if let Err(error) = connection.fetch_facts(limit).await {
-            if !connection.is_usable(&error) {
-                return Err(error);
-            }
-            tracing::warn!(server = %self.server.name, %error, "cannot read the server's settings");
-        }
-        self.view.facts = connection.facts().clone();
-        match connection.fetch_hash_mismatches(self.registry.hash_checks(), limit).await {
-            Ok(mismatches) => {
-                for check in &mismatches {
-                    tracing::error!(
-                        server = %self.server.name,
-                        function = check.function.as_str(),
-                        text = %check.text,
-                        "the server computes another hash: this entry of the registry names the \
-                         wrong key"
-                    );
+    /// What is asked beside the poll: facts once for each connection, names when the sample speaks
+    /// of somebody new. What the server does not tell stays unknown; only a connection that broke
+    /// over it is an error.
+    async fn ask_aside(
+        &mut self,
+        connection: &mut Connection,
+        sample: &Sample,
+        facts_tried: &mut Option<Instant>,
+    ) -> Result<(), PollError> {
+        let is_due = facts_tried.is_none_or(|tried: Instant| tried.elapsed() >= ASIDE_RETRY);
+        if connection.facts().version.is_none() && is_due {
+            *facts_tried = Some(now());
+            if let Err(error) = self.fetch_facts(connection).await {
+                if !connection.is_usable(&error) {
+                    return Err(error);
                 }
-                self.view.hash_mismatches = Some(mismatches.len());
+                tracing::debug!(server = %self.server.name, %error, "cannot read the server's settings yet");
             }
-            Err(error) if connection.is_usable(&error) => {
-                tracing::warn!(server = %self.server.name, %error, "cannot compare hashes with the server's");
-            }
-            Err(error) => return Err(error),
         }
+        self.refresh_names(connection, sample).await
+    }
+
+    async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
+        connection.fetch_facts().await?;
+        self.view.facts = connection.facts().clone();
+        let mismatches = connection.fetch_hash_mismatches(self.registry.hash_checks()).await?;
+        for check in &mismatches {
+            tracing::error!(
+                server = %self.server.name,
+                %check,
+                "the server computes another hash: this entry of the registry names the wrong key"
+            );
+        }
+        self.view.hash_mismatches = Some(mismatches.len());
         Ok(())
     }
 
@@ -267,20 +292,15 @@ impl Poller {
     }
 
     fn publish_success(&mut self, sample: &Sample, duration: Duration, pooler: &PoolerWatch) {
-        let mut picture = self.fold.observe(sample, 2 * self.view.polls.interval);
-        picture.pooled_connection = pooler.verdict();
+        let picture = self.fold.observe(sample, 2 * self.view.polls.interval);
         self.log_recovery(&picture, pooler);
         let polls = &mut self.view.polls;
         polls.total += 1;
-        polls.observed = self.fold.observed();
         polls.duration = Some(duration);
         polls.last_success = Some(sample.at_local);
-        if sample.backends.is_some() {
-            // A poll that waited for somebody's catalog lock cost the server nothing.
-            let share = duration.div_f64(self.rhythm.max_share).min(LONGEST_INTERVAL);
-            polls.interval = self.rhythm.interval.max(share);
-        }
-        self.view.error = None;
+        polls.interval = self.stretch.interval(self.rhythm, sample);
+        self.view.failure = None;
+        self.view.pooled_connection = pooler.verdict();
         self.view.picture = Some(Arc::new(picture));
         self.publish();
     }
@@ -291,16 +311,13 @@ impl Poller {
         let polls = &mut self.view.polls;
         polls.total += 1;
         *polls.failures.entry(reason).or_default() += 1;
-        self.view.error = Some(error.to_string().into());
+        self.view.failure = Some(Failure { reason, text: error.to_string().into() });
         self.view.picture = None;
         self.publish();
     }
 
     fn publish(&mut self) {
-        let series = self.fold.series();
-        self.view.counters = Arc::new(series.counters().clone());
-        self.view.registered = Arc::new(series.registered().clone());
-        self.view.datnames = series.datnames().cloned().collect();
+        self.fold.fill(&mut self.view);
         self.published.send_replace(Arc::new(self.view.clone()));
     }
 
@@ -318,8 +335,7 @@ impl Poller {
     }
 
     fn log_outage(&mut self, error: &PollError, reason: FailureReason) {
-        let outage = Outage::from(reason);
-        if self.condition.down.replace(outage) != Some(outage) {
+        if self.condition.told.insert(Outage::from(reason)) {
             tracing::warn!(
                 server = %self.server.name,
                 reason = reason.as_str(),
@@ -331,9 +347,9 @@ impl Poller {
 
     fn log_recovery(&mut self, picture: &Picture, pooler: &PoolerWatch) {
         let server = &self.server.name;
-        let is_back = self.condition.down.take().is_some();
-        if is_back || !self.condition.was_up {
-            self.condition.was_up = true;
+        let is_back = !self.condition.told.is_empty();
+        self.condition.told.clear();
+        if is_back || !std::mem::replace(&mut self.condition.was_up, true) {
             let version = self.view.facts.version.as_deref().unwrap_or("unknown");
             tracing::info!(%server, version, role = picture.role(), "polling the server");
         }
@@ -369,7 +385,8 @@ impl PoolerWatch {
         let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
         let is_older = || {
             own.and_then(|backend| backend.backend_start).is_some_and(|start| {
-                connection.opened_at().since(sample.local(start)) > OLDER_BACKEND
+                let older = connection.opened_at().since(sample.local(start));
+                older > OLDER_BACKEND + sample.round_trip
             })
         };
         self.proof = if changed == Some(true) {

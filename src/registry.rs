@@ -136,8 +136,8 @@ pub struct Candidate {
     pub written: Arc<str>,
 }
 
-/// One key that several entries of equal rank name differently. Only what overlaps as written is
-/// found at load; that `(7,*)` and `(*,9)` meet in one pair shows when that pair is looked up.
+/// One key that several entries of equal rank name differently; also the pair in which `(7,*)` and
+/// `(*,9)` meet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     /// The key, or the pattern of a half-free pair.
@@ -426,14 +426,6 @@ impl Limit {
             Self::Unlimited => f64::INFINITY,
         }
     }
-
-    /// Whether `duration` is longer than the limit allows.
-    pub fn is_exceeded_by(self, duration: Duration) -> bool {
-        match self {
-            Self::Of(limit) => duration > limit,
-            Self::Unlimited => false,
-        }
-    }
 }
 
 /// Why it is a candidate: `hashtext("jobs") at locks.yaml:3`.
@@ -648,6 +640,20 @@ mod tests {
         assert_eq!(resolution.label(), "columns | rows");
         assert_eq!((resolution.pattern, resolution.parameters), (None, vec![]));
         assert_eq!(resolution.candidates.len(), 2);
+        let [conflict] = registry.conflicts() else { panic!("{:?}", registry.conflicts()) };
+        assert_eq!(&*conflict.key, "(7,9)");
+        assert_eq!(conflict.candidates, resolution.candidates);
+    }
+
+    #[test]
+    fn where_half_free_pairs_meet_an_entry_of_its_own_settles_it() {
+        let registry = registry(
+            "locks:\n\
+             - { name: rows, key: { pair: [7, \"*\"] } }\n\
+             - { name: columns, key: { pair: [\"*\", 9] } }\n\
+             - { name: cell, key: { pair: [7, 9] } }\n",
+        );
+        assert_eq!(label(&registry, APP, Key::pair(7, 9)), "cell");
         assert!(registry.conflicts().is_empty());
     }
 
@@ -833,9 +839,6 @@ mod tests {
         assert!(Limit::Unlimited > Limit::Of(Duration::MAX));
         assert_eq!(Limit::Unlimited.as_secs_f64(), f64::INFINITY);
         assert_eq!(minutes(1).as_secs_f64(), 60.0);
-        assert!(minutes(1).is_exceeded_by(Duration::from_millis(60_001)));
-        assert!(!minutes(1).is_exceeded_by(Duration::from_secs(60)));
-        assert!(!Limit::Unlimited.is_exceeded_by(Duration::MAX));
     }
 
     #[test]

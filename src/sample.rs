@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -25,6 +26,8 @@ pub struct Sample {
     pub at: Timestamp,
     /// The same moment on our clock, as well as the round trip lets us know it.
     pub at_local: Timestamp,
+    /// How long the first answer took to come: `at_local` is off by half of that at most.
+    pub round_trip: Duration,
     /// By this moment of the server's clock the lock table had been read: what it shows was there
     /// then, and may have begun after `at`.
     pub read_at: Timestamp,

@@ -24,6 +24,8 @@ pub const OTHER: &str = "other";
 const NO_APPLICATION: &str = "(none)";
 const UNKNOWN_APPLICATION: &str = "(unknown)";
 const PREPARED_APPLICATION: &str = "(prepared)";
+/// Labels that are no application's own. One that calls itself so shares the label, and no slot.
+const RESERVED: [&str; 4] = [OTHER, NO_APPLICATION, UNKNOWN_APPLICATION, PREPARED_APPLICATION];
 const SERVER_WIDE: &str = "(server-wide)";
 
 /// A key needs this many polls in a row for a slot of the second half.
@@ -56,7 +58,24 @@ pub struct Label {
     pub series: LockSeries,
     /// The series is about this key alone.
     pub is_single: bool,
+}
+
+/// The label of a key, and for how many polls in a row the key has been there.
+#[derive(Clone, Debug)]
+struct Seen {
+    label: Arc<Label>,
     polls: u32,
+}
+
+/// What the keys of one database have in common.
+#[derive(Clone, Debug)]
+struct DatabaseLabel {
+    datname: Arc<str>,
+    label: Arc<str>,
+    /// Another database of this poll goes by the same label.
+    is_shared: bool,
+    /// The label of its keys that have neither a name nor a slot.
+    folded: Option<Arc<Label>>,
 }
 
 /// What never goes back while the process lives.
@@ -119,8 +138,9 @@ pub struct Registered {
 pub struct SeriesSet {
     server: Arc<str>,
     rules: Arc<Applications>,
-    labels: HashMap<KeyId, Arc<Label>>,
-    labels_before: HashMap<KeyId, Arc<Label>>,
+    labels: HashMap<KeyId, Seen>,
+    /// Of keys that were there at the poll before, and are not any more.
+    labels_before: HashMap<KeyId, Seen>,
     application_labels: HashMap<Arc<str>, Arc<str>>,
     slotted: HashMap<KeyId, LockSeries>,
     databases: Slots<DatabaseOid>,
@@ -191,14 +211,14 @@ impl SeriesSet {
         registry: &Registry,
     ) -> Option<DeclaredScope> {
         match self.labels.get(&key).filter(|_| !self.is_stale) {
-            Some(label) => label.resolution.scope,
+            Some(seen) => seen.label.resolution.scope,
             None => resolve(registry, &self.server, names, key).scope,
         }
     }
 
     /// The label of a key that was held or awaited at the last poll or at the one before.
     pub fn label(&self, key: KeyId) -> Option<&Arc<Label>> {
-        self.labels.get(&key).or_else(|| self.labels_before.get(&key))
+        self.labels.get(&key).or_else(|| self.labels_before.get(&key)).map(|seen| &seen.label)
     }
 
     /// The label of an application name as the server has it; `None` where no name is known.
@@ -231,10 +251,6 @@ impl SeriesSet {
         registry: &Registry,
     ) {
         let now = sample.at_local;
-        self.release_idle(now);
-        if self.is_stale {
-            self.arm(registry, names, now);
-        }
         let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
         for id in tracker.holds().keys() {
             present.entry(id.key).or_default();
@@ -242,24 +258,61 @@ impl SeriesSet {
         for id in tracker.waits().keys() {
             present.insert(id.key, true);
         }
-        self.labels_before = std::mem::take(&mut self.labels);
+        let applications = self.rename_applications(sample);
+        // Who is here keeps what it has, however long the last poll was ago; only then do slots
+        // come back.
+        for key in present.keys() {
+            self.quick_keys.keep(key, now);
+            self.steady_keys.keep(key, now);
+            self.databases.keep(&key.database, now);
+        }
+        for (_, label) in &applications {
+            self.applications.keep(label, now);
+        }
+        self.release_idle(now);
+        if self.is_stale {
+            self.arm(registry, names, now);
+        }
+
+        let mut databases = self.label_databases(present.keys(), names, now);
+        let mut before = std::mem::take(&mut self.labels);
         // In order of the key, so that who comes first does not depend on a hash map.
         for (key, is_awaited) in present {
-            let label = self.decide_label(key, is_awaited, names, registry, now);
-            self.labels.insert(key, label);
+            let Some(database) = databases.get_mut(&key.database) else { continue };
+            let mut seen = before.remove(&key);
+            let polls = seen.as_ref().map_or(0, |seen| seen.polls).saturating_add(1);
+            let known = seen.take().map(|seen| seen.label).filter(|_| !self.is_stale);
+            let resolution = match &known {
+                Some(label) => label.resolution.clone(),
+                None => self.share(resolve(registry, &self.server, names, key)),
+            };
+            let is_steady = is_awaited || polls >= STEADY_POLLS;
+            let label = self.decide_label(key, is_steady, known, resolution, database, now);
+            self.labels.insert(key, Seen { label, polls });
         }
+        self.labels_before = before;
         self.is_stale = false;
-        self.observe_applications(sample, tracker, now);
+        self.application_labels = applications
+            .into_iter()
+            .map(|(name, label)| {
+                let is_own = RESERVED.contains(&&*label) || self.applications.take(&label, now);
+                (name, if is_own { label } else { OTHER.into() })
+            })
+            .collect();
     }
 
     /// Counts what changed since the last poll, and the time since then for all who hold or wait.
     pub fn count(&mut self, picture: &Picture, changes: &[Change], elapsed: Duration) {
+        let mut begun: HashSet<KeyId> = HashSet::new();
         for change in changes {
             self.count_change(change);
+            if let Change::HoldBegan { key } = change {
+                begun.insert(*key);
+            }
         }
         for lock in &picture.locks {
             self.count_lock(lock, elapsed);
-            self.observe_holder(lock);
+            self.observe_holder(lock, begun.contains(&lock.id));
             if let Some(registered) = self.registered.get_mut(&lock.label.series)
                 && !lock.holders.is_empty()
             {
@@ -271,75 +324,61 @@ impl SeriesSet {
     fn decide_label(
         &mut self,
         key: KeyId,
-        is_awaited: bool,
-        names: &Names,
-        registry: &Registry,
+        is_steady: bool,
+        known: Option<Arc<Label>>,
+        resolution: Arc<Resolution>,
+        database: &mut DatabaseLabel,
         now: Timestamp,
     ) -> Arc<Label> {
-        let known = self.labels_before.get(&key).cloned();
-        let polls = known.as_ref().map_or(0, |label| label.polls).saturating_add(1);
-        let (resolution, datname) = match &known {
-            Some(label) if !self.is_stale => (label.resolution.clone(), label.datname.clone()),
-            Some(_) | None => {
-                let resolution = Arc::new(resolve(registry, &self.server, names, key));
-                (self.share(resolution), datname(names, key.database))
+        let datname = database.label.clone();
+        let series = match &resolution.lock {
+            Some(lock) => self.decide_registered(datname, lock, key, &resolution, now),
+            None if !self.has_slot(key, is_steady, now) => {
+                let folded = database.folded.get_or_insert_with(|| {
+                    let series =
+                        LockSeries { datname, lock: UNREGISTERED.into(), key: OTHER.into() };
+                    let datname = database.datname.clone();
+                    Arc::new(Label { resolution, datname, series, is_single: false })
+                });
+                return folded.clone();
+            }
+            None => {
+                let text = key.key.to_string().into();
+                let series = LockSeries { datname, lock: UNREGISTERED.into(), key: text };
+                self.slotted.insert(key, series.clone());
+                series
             }
         };
-        let own_datname = self.decide_datname(key.database, &datname, now);
-        let series = match &resolution.lock {
-            Some(lock) => self.decide_registered(own_datname, lock, key, &resolution, now),
-            None => self.decide_unregistered(own_datname, key, polls, is_awaited, now),
-        };
-        if let Some(label) = known
-            && !self.is_stale
-            && label.series == series
-            && Arc::ptr_eq(&label.resolution, &resolution)
-            && label.polls >= STEADY_POLLS
-        {
-            return label;
+        let is_single =
+            resolution.pattern.is_none() && &*series.key != OTHER && !database.is_shared;
+        match known {
+            Some(label) if label.series == series && label.is_single == is_single => label,
+            Some(_) | None => {
+                let datname = database.datname.clone();
+                Arc::new(Label { resolution, datname, series, is_single })
+            }
         }
-        Arc::new(Label {
-            is_single: resolution.pattern.is_none() && &*series.key != OTHER,
-            resolution,
-            datname,
-            series,
-            polls,
-        })
     }
 
     /// One copy for all keys without a name, of which there may be very many.
-    fn share(&mut self, resolution: Arc<Resolution>) -> Arc<Resolution> {
-        match &self.unregistered {
-            Some(shared) if **shared == *resolution => shared.clone(),
-            Some(_) | None => {
-                if resolution.lock.is_none() {
-                    self.unregistered = Some(resolution.clone());
-                }
-                resolution
-            }
+    fn share(&mut self, resolution: Resolution) -> Arc<Resolution> {
+        if let Some(shared) = self.unregistered.as_ref().filter(|shared| ***shared == resolution) {
+            return shared.clone();
         }
+        let resolution = Arc::new(resolution);
+        if resolution.lock.is_none() {
+            self.unregistered = Some(resolution.clone());
+        }
+        resolution
     }
 
     /// Half of the slots go to whoever comes first; the other half only to keys that stay or keep
     /// somebody waiting, so that a stream of short job keys does not crowd out the one that
     /// matters.
-    fn decide_unregistered(
-        &mut self,
-        datname: Arc<str>,
-        key: KeyId,
-        polls: u32,
-        is_awaited: bool,
-        now: Timestamp,
-    ) -> LockSeries {
-        let has_slot = self.steady_keys.keep(&key, now)
+    fn has_slot(&mut self, key: KeyId, is_steady: bool, now: Timestamp) -> bool {
+        self.steady_keys.keep(&key, now)
             || self.quick_keys.take(&key, now)
-            || ((is_awaited || polls >= STEADY_POLLS) && self.steady_keys.take(&key, now));
-        let text = if has_slot { key.key.to_string().into() } else { OTHER.into() };
-        let series = LockSeries { datname, lock: UNREGISTERED.into(), key: text };
-        if has_slot {
-            self.slotted.insert(key, series.clone());
-        }
-        series
+            || (is_steady && self.steady_keys.take(&key, now))
     }
 
     /// A lock of the registry begins its series when its key is first seen, and keeps it.
@@ -360,6 +399,31 @@ impl SeriesSet {
             self.begin_registered(series.clone(), resolution.clone());
         }
         series
+    }
+
+    fn label_databases<'a>(
+        &mut self,
+        keys: impl Iterator<Item = &'a KeyId>,
+        names: &Names,
+        now: Timestamp,
+    ) -> BTreeMap<DatabaseOid, DatabaseLabel> {
+        let present: BTreeSet<DatabaseOid> = keys.map(|key| key.database).collect();
+        let mut databases = BTreeMap::new();
+        for database in present {
+            let datname = datname(names, database);
+            let label = self.decide_datname(database, &datname, now);
+            let is_shared = &*label == OTHER
+                || (&*label == SERVER_WIDE && database != DatabaseOid::SERVER_WIDE);
+            databases.insert(database, DatabaseLabel { datname, label, is_shared, folded: None });
+        }
+        let mut by_label: HashMap<Arc<str>, u32> = HashMap::new();
+        for database in databases.values() {
+            *by_label.entry(database.label.clone()).or_default() += 1;
+        }
+        for database in databases.values_mut() {
+            database.is_shared |= by_label[&database.label] > 1;
+        }
+        databases
     }
 
     fn decide_datname(
@@ -422,24 +486,23 @@ impl SeriesSet {
         self.registered.insert(series, Registered { resolution, last_held: None });
     }
 
-    fn observe_applications(&mut self, sample: &Sample, tracker: &Tracker, now: Timestamp) {
-        self.application_labels.clear();
-        let waiters = tracker.waits().keys().map(|id| &id.waiter);
-        let holders = tracker.holds().keys().map(|id| &id.holder);
-        let involved: HashSet<Pid> = waiters.chain(holders).filter_map(SessionId::pid).collect();
-        for backend in sample.backends.iter().flatten() {
-            let Some(name) = &backend.application_name else { continue };
-            if !involved.contains(&backend.pid) || self.application_labels.contains_key(name) {
-                continue;
-            }
-            let label: Arc<str> = if name.is_empty() {
-                NO_APPLICATION.into()
-            } else {
-                let rewritten = clean_label(&self.rules.rename(name));
-                if self.applications.take(&rewritten, now) { rewritten } else { OTHER.into() }
-            };
-            self.application_labels.insert(name.clone(), label);
-        }
+    /// The names of all who hold or wait, in the server's order, as the rules and the format make
+    /// them.
+    fn rename_applications(&self, sample: &Sample) -> Vec<(Arc<str>, Arc<str>)> {
+        let involved: HashSet<Pid> = sample.advisory.iter().filter_map(|group| group.pid).collect();
+        let mut renamed: HashSet<Arc<str>> = HashSet::new();
+        sample
+            .backends
+            .iter()
+            .flatten()
+            .filter(|backend| involved.contains(&backend.pid))
+            .filter_map(|backend| backend.application_name.clone())
+            .filter(|name| renamed.insert(name.clone()))
+            .map(|name| {
+                let label = clean_label(&self.rules.rename(&name));
+                (name, if label.is_empty() { NO_APPLICATION.into() } else { label })
+            })
+            .collect()
     }
 
     fn count_change(&mut self, change: &Change) {
@@ -499,7 +562,7 @@ impl SeriesSet {
     }
 
     /// A change of the session that holds a key alone. Readers that come and go are no change.
-    fn observe_holder(&mut self, lock: &Lock) {
+    fn observe_holder(&mut self, lock: &Lock, has_begun: bool) {
         if !lock.label.is_single {
             return;
         }
@@ -508,18 +571,14 @@ impl SeriesSet {
         else {
             return;
         };
-        let (id, start) = (&holder.id, holder.session.backend_start);
-        let Some((known, known_start)) = self.last_holder.get_mut(&lock.label.series) else {
-            self.last_holder.insert(lock.label.series.clone(), (id.clone(), start));
-            return;
-        };
-        // A start that was hidden and is not any more is no other session's.
-        if known == id && (known_start.is_none() || start.is_none() || *known_start == start) {
-            *known_start = known_start.or(start);
-            return;
-        }
-        (*known, *known_start) = (id.clone(), start);
-        if let Some(counters) = self.counters.keys.get_mut(&lock.label.series) {
+        let now = (holder.id.clone(), holder.session.backend_start);
+        let before = self.last_holder.insert(lock.label.series.clone(), now.clone());
+        // Without a hold that began it is the same holder: a start that was hidden has become
+        // visible, or its transaction was prepared.
+        if has_begun
+            && before.is_some_and(|before| before != now)
+            && let Some(counters) = self.counters.keys.get_mut(&lock.label.series)
+        {
             counters.holder_changes = counters.holder_changes.map(|changes| changes + 1);
         }
     }

@@ -1,6 +1,6 @@
 //! `locks serve`: a poller for each server, one HTTP server over what they publish.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -54,7 +54,12 @@ pub async fn serve(
             tracing::info!(%address, "listening");
         }
     }
-    let site = Arc::new(Site { views, registry, registry_read_at: local_now() });
+    let site = Arc::new(Site {
+        views,
+        registry,
+        registry_read_at: local_now(),
+        snapshots: [Mutex::default(), Mutex::default()],
+    });
     tokio::select! {
         () = server::serve(listeners, site, options, shutdown) => {}
         Some(ended) = pollers.join_next() => match ended {
@@ -69,6 +74,25 @@ struct Site {
     views: Vec<watch::Receiver<Arc<View>>>,
     registry: Arc<Registry>,
     registry_read_at: Timestamp,
+    /// The last snapshot without details, and with: with very many locks it is large, and all who
+    /// ask before the next poll get the same bytes.
+    snapshots: [Mutex<Snapshot>; 2],
+}
+
+#[derive(Default)]
+struct Snapshot {
+    /// What it shows, and which of it was fresh then.
+    shown: Vec<(Arc<View>, bool)>,
+    body: Bytes,
+}
+
+impl Snapshot {
+    fn shows(&self, views: &[(Arc<View>, bool)]) -> bool {
+        self.shown.len() == views.len()
+            && self.shown.iter().zip(views).all(|((view, fresh), (now, fresh_now))| {
+                Arc::ptr_eq(view, now) && fresh == fresh_now
+            })
+    }
 }
 
 impl Site {
@@ -82,12 +106,32 @@ impl Content for Site {
         let views = self.views();
         let process = Process { registry: &self.registry, registry_read_at: self.registry_read_at };
         let families = collect_families(process, views.iter().map(|view| &**view), local_now());
-        render_families(&families, format).text.into()
+        let exposition = render_families(&families, format);
+        if exposition.dropped > 0 {
+            tracing::error!(
+                samples = exposition.dropped,
+                "left samples out of a scrape that could not be told apart from others; this is a \
+                 bug in locks"
+            );
+        }
+        exposition.text.into()
     }
 
     fn snapshot(&self, details: bool) -> Bytes {
-        let views = self.views();
-        render_snapshot(views.iter().map(|view| &**view), local_now(), details).into()
+        let now = local_now();
+        let shown: Vec<(Arc<View>, bool)> = self
+            .views()
+            .into_iter()
+            .map(|view| (view.clone(), view.fresh_picture(now).is_some()))
+            .collect();
+        let last = &self.snapshots[usize::from(details)];
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if !last.shows(&shown) {
+            let views = shown.iter().map(|(view, _)| &**view);
+            let body = render_snapshot(views, now, details).into();
+            *last = Snapshot { shown, body };
+        }
+        last.body.clone()
     }
 
     fn ready(&self) -> bool {

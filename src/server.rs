@@ -47,8 +47,7 @@ use negotiation::{accepts_gzip, negotiate};
 /// smaller number than 8192.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// What there is to serve. Every method renders what is known now and returns at once: the poller
-/// shares the thread.
+/// What there is to serve. Every method renders what is known now; none waits for a server.
 pub trait Content: Send + Sync + 'static {
     /// The body of a scrape.
     fn metrics(&self, format: Format) -> Bytes;
@@ -164,8 +163,8 @@ async fn serve_connection(
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
         requested.notify_one();
         let (head, _) = request.into_parts();
-        let response = respond(&head, peer.ip(), &*content, &options);
-        std::future::ready(Ok::<_, Infallible>(response))
+        let (content, options) = (Arc::clone(&content), Arc::clone(&options));
+        async move { Ok::<_, Infallible>(respond(&head, peer.ip(), content, &options).await) }
     });
     // The timeout for the head also ends connections that are kept alive and idle; the test is
     // `an_idle_connection_gives_way_to_one_that_waits`.
@@ -189,10 +188,10 @@ async fn serve_connection(
 }
 
 /// The answer to one request.
-fn respond(
+async fn respond(
     head: &request::Parts,
     peer: IpAddr,
-    content: &dyn Content,
+    content: Arc<dyn Content>,
     options: &Options,
 ) -> Response<Full<Bytes>> {
     if head.method != Method::GET && head.method != Method::HEAD {
@@ -214,14 +213,15 @@ fn respond(
         ),
         path if path == options.telemetry_path => {
             let format = negotiate(joined(&head.headers, header::ACCEPT).as_deref());
-            let body = content.metrics(format);
-            let mut response = compressible(head, format.content_type(), body);
+            let render = move || content.metrics(format);
+            let mut response = compressible(head, format.content_type(), render).await;
             set(&mut response, header::VARY, "Accept, Accept-Encoding");
             response
         }
         "/api/v1/locks" => {
             let details = options.show_details || is_on_this_machine(peer, &head.headers);
-            let mut response = compressible(head, "application/json", content.snapshot(details));
+            let render = move || content.snapshot(details);
+            let mut response = compressible(head, "application/json", render).await;
             set(&mut response, header::VARY, "Accept-Encoding");
             response
         }
@@ -272,22 +272,33 @@ fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     plain(status, "text/plain; charset=utf-8", Bytes::from_static(body.as_bytes()))
 }
 
-/// A response whose body is compressed where the client accepts it.
-fn compressible(
+/// A response whose body is compressed where the client accepts it. Rendered beside the thread that
+/// polls: with very many locks it takes longer than a poll, which must not wait for it.
+async fn compressible(
     head: &request::Parts,
     content_type: &'static str,
-    body: Bytes,
+    render: impl FnOnce() -> Bytes + Send + 'static,
 ) -> Response<Full<Bytes>> {
-    if !accepts_gzip(joined(&head.headers, header::ACCEPT_ENCODING).as_deref()) {
-        return plain(StatusCode::OK, content_type, body);
+    let compresses = accepts_gzip(joined(&head.headers, header::ACCEPT_ENCODING).as_deref());
+    let rendering = tokio::task::spawn_blocking(move || {
+        let body = render();
+        if compresses { compress(&body) } else { body }
+    });
+    let body = match rendering.await {
+        Ok(body) => body,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    };
+    let mut response = plain(StatusCode::OK, content_type, body);
+    if compresses {
+        set(&mut response, header::CONTENT_ENCODING, "gzip");
     }
-    // Fast, because the poller waits meanwhile.
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(&body).expect("writing to a Vec cannot fail");
-    let body = encoder.finish().expect("writing to a Vec cannot fail");
-    let mut response = plain(StatusCode::OK, content_type, body.into());
-    set(&mut response, header::CONTENT_ENCODING, "gzip");
     response
+}
+
+fn compress(body: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(body).expect("writing to a Vec cannot fail");
+    encoder.finish().expect("writing to a Vec cannot fail").into()
 }
 
 /// A response with the headers that all have. For HEAD hyper sends the headers and leaves the body.

@@ -276,6 +276,9 @@ impl Tracker {
     ) -> Vec<Change> {
         let mut changes = Vec::new();
         self.poll += 1;
+        // A server whose clock was set back tells nothing by comparison with the last poll.
+        let is_first = self.previous.is_none();
+        self.previous = self.previous.filter(|previous| *previous <= sample.at);
         self.observe_prepared(sample);
         let sessions = Sessions::of(sample);
         let waits_before = std::mem::take(&mut self.waits);
@@ -286,6 +289,10 @@ impl Tracker {
         };
         let unbroken = self.observe_holds(sample, &sessions, &queue, &declared, &mut changes);
         self.end_waits(sample.at, waits_before, &unbroken, &mut changes);
+        if is_first {
+            // Nobody saw these begin. A wait is counted when it is seen, a hold when it is taken.
+            changes.retain(|change| !matches!(change, Change::HoldBegan { .. }));
+        }
         let owners = sample.advisory.iter().filter(|group| group.granted);
         self.transactions =
             owners.filter_map(|group| Some((group.transaction.clone(), group.pid?))).collect();
@@ -376,7 +383,10 @@ impl Tracker {
         changes: &mut Vec<Change>,
     ) -> ByKey {
         let mut unbroken = ByKey::new();
-        for group in sample.advisory.iter().filter(|group| group.granted) {
+        // What has no backend any more takes its hold from the one that had it, so it comes first.
+        let granted = || sample.advisory.iter().filter(|group| group.granted);
+        let prepared = granted().filter(|group| group.pid.is_none());
+        for group in prepared.chain(granted().filter(|group| group.pid.is_some())) {
             let holder = self.session_id(group);
             let session = sessions.of_group(group, self.prepared(&group.transaction));
             for key in keys(group) {
@@ -418,9 +428,7 @@ impl Tracker {
                         if let Some(old) = reused {
                             changes.push(old.ended(key, self.previous, sample.at));
                         }
-                        if self.previous.is_some() {
-                            changes.push(Change::HoldBegan { key });
-                        }
+                        changes.push(Change::HoldBegan { key });
                         Hold::first_seen(&seen)
                     }
                 };
@@ -446,7 +454,7 @@ impl Tracker {
         })
     }
 
-    /// Takes a hold of an earlier sample that this one has not shown, so far.
+    /// Takes a hold of an earlier sample that this one has not shown so far.
     fn take_unseen(&mut self, id: HoldId) -> Option<Hold> {
         match self.holds.entry(id) {
             Entry::Occupied(known) if known.get().poll != self.poll => Some(known.remove()),

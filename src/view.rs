@@ -30,10 +30,15 @@ pub struct View {
     pub facts: Facts,
     /// How polling goes.
     pub polls: Polls,
-    /// Why the last poll failed, if it did. Holds no secret.
-    pub error: Option<Arc<str>>,
+    /// Why the last poll failed, if it did.
+    pub failure: Option<Failure>,
     /// What the last poll saw; `None` after a failed one, so that nothing old poses as new.
     pub picture: Option<Arc<Picture>>,
+    /// Distinct entries of the lock table when they were last counted.
+    pub table_entries: Option<u64>,
+    /// A pooler stands between us and the server: proved, or no sign of it; `None` while it is too
+    /// early to say.
+    pub pooled_connection: Option<bool>,
     /// What never goes back.
     pub counters: Arc<Counters>,
     /// Locks of the registry whose series have begun.
@@ -42,6 +47,15 @@ pub struct View {
     pub datnames: Arc<[Arc<str>]>,
     /// Hashes of the registry that the server computes differently; `None` until it was asked.
     pub hash_mismatches: Option<usize>,
+}
+
+/// Why a poll failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its kind.
+    pub reason: FailureReason,
+    /// The server's or the driver's words: no secret, but hosts, roles and databases.
+    pub text: Arc<str>,
 }
 
 /// How polling goes.
@@ -57,7 +71,7 @@ pub struct Polls {
     pub interval_configured: Duration,
     /// The interval kept: longer when polls take long.
     pub interval: Duration,
-    /// How long the last successful poll took.
+    /// How long the last successful poll took, seen from here.
     pub duration: Option<Duration>,
     /// When the last successful poll was, on our clock.
     pub last_success: Option<Timestamp>,
@@ -78,13 +92,10 @@ pub struct Picture {
     pub rows_granted: usize,
     /// Waiting advisory rows read.
     pub rows_waiting: usize,
-    /// Distinct entries of the lock table when they were last counted.
-    pub table_entries: Option<u64>,
+    /// Databases of the server whose names are known.
+    pub databases: usize,
     /// Other sessions' state can be seen; `None` when activity was not read.
     pub privileges_sufficient: Option<bool>,
-    /// A pooler stands between us and the server: proved, or no sign of it yet; `None` while it is
-    /// too early to say.
-    pub pooled_connection: Option<bool>,
 }
 
 /// One key with everybody on it.
@@ -132,8 +143,8 @@ pub struct Holder {
     pub prepared: Option<Arc<Prepared>>,
     /// The strongest of its modes.
     pub mode: Mode,
-    /// All of its modes.
-    pub modes: Vec<Mode>,
+    /// Its other modes, weaker ones last; for nearly all there is none.
+    pub weaker_modes: Vec<Mode>,
     /// The name its backend went by when it was first seen with this key.
     pub first_application_name: Option<Arc<str>>,
     /// Proved scope.
@@ -212,7 +223,9 @@ impl Picture {
         let mut holds: Vec<_> = tracker.holds().iter().collect();
         holds.sort_by_key(|(id, _)| std::cmp::Reverse(id.mode.strength()));
         for (id, hold) in holds {
-            let holders = &mut locks.entry(id.key).or_default().0;
+            // Nearly every key has one holder, and there may be very many keys.
+            let alone = || (Vec::with_capacity(1), Vec::new());
+            let holders = &mut locks.entry(id.key).or_insert_with(alone).0;
             match holders.iter_mut().find(|holder| holder.id == id.holder) {
                 Some(holder) => holder.join(&id.mode, hold),
                 None => holders.push(scene.draw_holder(&id.holder, &id.mode, hold)),
@@ -238,26 +251,28 @@ impl Picture {
                 .collect(),
             rows_granted: sample.advisory_rows(true),
             rows_waiting: sample.advisory_rows(false),
-            table_entries: sample.table_entries,
+            databases: names.databases.len(),
             privileges_sufficient: sample.backends.as_ref().map(|backends| {
                 backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
             }),
-            pooled_connection: None,
         }
     }
 }
 
 /// Who is in a sample, drawn once for all the keys they hold.
-struct Scene<'a> {
+struct Scene {
     sessions: HashMap<Pid, Arc<Session>>,
     snapshot_ages: HashMap<Pid, u32>,
     writers: HashSet<Pid>,
     prepared: HashMap<SessionId, Arc<Prepared>>,
-    series: &'a SeriesSet,
+    /// A backend of which nothing is seen.
+    unknown: Arc<Session>,
+    /// In place of the session that a prepared transaction has not.
+    none: Arc<Session>,
 }
 
-impl<'a> Scene<'a> {
-    fn of(sample: &Sample, tracker: &Tracker, names: &Names, series: &'a SeriesSet) -> Self {
+impl Scene {
+    fn of(sample: &Sample, tracker: &Tracker, names: &Names, series: &SeriesSet) -> Self {
         let backends = || sample.backends.iter().flatten();
         Self {
             sessions: backends()
@@ -282,26 +297,18 @@ impl<'a> Scene<'a> {
                     Some((tracker.session_id(group), Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
-            series,
+            unknown: Arc::new(Session::unknown(series.application_label(None))),
+            none: Arc::new(Session::unknown(series.prepared_label())),
         }
     }
 
     /// A backend without activity is unknown but for what was seen of it before.
     fn draw_session(&self, id: &SessionId, known_start: Option<Timestamp>) -> Arc<Session> {
-        let SessionId::Backend(pid) = id else {
-            return Arc::new(Session::unknown(self.series.application_label(None)));
-        };
-        match self.sessions.get(pid) {
-            Some(session) if session.backend_start.is_some() || known_start.is_none() => {
-                session.clone()
-            }
-            Some(session) => {
-                Arc::new(Session { backend_start: known_start, ..Session::clone(session) })
-            }
-            None => Arc::new(Session {
-                backend_start: known_start,
-                ..Session::unknown(self.series.application_label(None))
-            }),
+        let session = id.pid().and_then(|pid| self.sessions.get(&pid)).unwrap_or(&self.unknown);
+        if session.backend_start.is_some() || known_start.is_none() {
+            session.clone()
+        } else {
+            Arc::new(Session { backend_start: known_start, ..Session::clone(session) })
         }
     }
 
@@ -310,11 +317,11 @@ impl<'a> Scene<'a> {
             id: id.clone(),
             session: match id {
                 SessionId::Backend(_) => self.draw_session(id, hold.backend_start),
-                SessionId::Prepared(_) => Arc::new(Session::unknown(self.series.prepared_label())),
+                SessionId::Prepared(_) => self.none.clone(),
             },
             prepared: self.prepared.get(id).cloned(),
             mode: mode.clone(),
-            modes: vec![mode.clone()],
+            weaker_modes: Vec::new(),
             first_application_name: hold.first_application_name.clone(),
             scope: hold.scope(),
             scope_evidence: hold.scope,
@@ -369,7 +376,8 @@ impl Session {
 
     /// The name, where its label is not its own but that of all past the bound.
     pub fn folded_application(&self) -> Option<&str> {
-        self.application_name.as_deref().filter(|_| &*self.application_label == OTHER)
+        let is_folded = |name: &&str| &*self.application_label == OTHER && *name != OTHER;
+        self.application_name.as_deref().filter(is_folded)
     }
 
     /// The server's word for what it does; `None` where that is hidden.
@@ -379,14 +387,10 @@ impl Session {
 }
 
 impl Holder {
-    /// A second row of the same session: the key in another mode. It has held the key since the
+    /// A further row of the same session: the key in a weaker mode. It has held the key since the
     /// earlier of the two.
     fn join(&mut self, mode: &Mode, hold: &Hold) {
-        if mode.strength() > self.mode.strength() {
-            self.mode = mode.clone();
-        }
-        self.modes.push(mode.clone());
-        self.modes.sort_by_key(|mode| std::cmp::Reverse(mode.strength()));
+        self.weaker_modes.push(mode.clone());
         if hold.since < self.since {
             self.since = hold.since;
             self.since_local = hold.since_local;
@@ -402,6 +406,11 @@ impl Holder {
             self.scope = hold.scope();
             self.scope_evidence = hold.scope;
         }
+    }
+
+    /// All of its modes, the strongest first.
+    pub fn modes(&self) -> impl Iterator<Item = &Mode> {
+        std::iter::once(&self.mode).chain(&self.weaker_modes)
     }
 
     /// The label `state`.

@@ -5,6 +5,7 @@
 //! on the server, which matters behind a pooler. The exporter writes nothing and takes no
 //! advisory lock. Decoding is in [`row`](super::row); what a sample means is decided elsewhere.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +13,7 @@ use futures_util::future::OptionFuture;
 use futures_util::join;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -26,9 +27,9 @@ use crate::timestamp::Timestamp;
 /// leaves the connection usable, one that fires here costs it.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Names are read with this much patience, so that somebody's lock on a catalog costs a name and
-/// never a poll.
-const NAMES_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// The patience of what is read beside the poll: with somebody's lock on a catalog, and in all.
+const ASIDE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+const ASIDE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The lock table's entries are counted at every so many polls.
 const ENTRIES_EVERY: u64 = 15;
@@ -64,9 +65,12 @@ struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
     /// The connection string cannot be used (a password file that cannot be read).
-    #[error(transparent)]
+    #[error("{}", render_chain(.0))]
     Dsn(#[from] DsnError),
-    /// The server or the driver refused; the driver's message and its causes.
+    /// No connection: nobody answers, or the login was refused.
+    #[error("{}", render_chain(.0))]
+    Connect(#[source] tokio_postgres::Error),
+    /// The server or the driver refused a statement.
     #[error("{}", render_chain(.0))]
     Postgres(#[from] tokio_postgres::Error),
     /// No connection in time.
@@ -87,24 +91,23 @@ impl PollError {
     pub fn reason(&self) -> FailureReason {
         match self {
             Self::Dsn(_) => FailureReason::Login,
+            Self::Connect(error) if is_io(error) => FailureReason::Unreachable,
+            Self::Connect(error) => reason_of(error).unwrap_or(FailureReason::Login),
             Self::ConnectTimeout(_) => FailureReason::Unreachable,
             Self::PollTimeout(_) => FailureReason::Timeout,
+            Self::Postgres(error) if error.is_closed() || is_io(error) => {
+                FailureReason::ConnectionLost
+            }
+            Self::Postgres(error) => reason_of(error).unwrap_or(FailureReason::Error),
             Self::Answer => FailureReason::Error,
-            Self::Postgres(error) => reason_of(error),
         }
     }
 }
 
-fn reason_of(error: &tokio_postgres::Error) -> FailureReason {
-    let Some(state) = error.code() else {
-        return if error.is_closed() {
-            FailureReason::ConnectionLost
-        } else {
-            FailureReason::Unreachable
-        };
-    };
+/// By what the server said; `None` where it said nothing.
+fn reason_of(error: &tokio_postgres::Error) -> Option<FailureReason> {
     // Class 28 is a refused login; 57P01 to 57P03 are a server that goes, went or is not up yet.
-    match state.code() {
+    Some(match error.code()?.code() {
         code if code.starts_with("28") => FailureReason::Login,
         "3D000" => FailureReason::Login,
         "53300" => FailureReason::TooManyConnections,
@@ -113,13 +116,17 @@ fn reason_of(error: &tokio_postgres::Error) -> FailureReason {
         "57P01" | "57P02" => FailureReason::ConnectionLost,
         "57P03" => FailureReason::Unreachable,
         _ => FailureReason::Error,
-    }
+    })
 }
 
-/// The driver's errors do not print their causes; without them all one sees is "db error".
-fn render_chain(error: &tokio_postgres::Error) -> String {
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    error.source().is_some_and(|source| source.is::<std::io::Error>())
+}
+
+/// Errors here do not print their causes; without them all one sees is "db error".
+fn render_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
         if !text.contains(&next) {
@@ -139,7 +146,8 @@ impl Connection {
         let patience = dsn.connect_timeout();
         let (client, driver) = timeout(patience, config.connect(NoTls))
             .await
-            .map_err(|_| PollError::ConnectTimeout(patience))??;
+            .map_err(|_| PollError::ConnectTimeout(patience))?
+            .map_err(PollError::Connect)?;
         let version = driver.parameter("server_version").unwrap_or_default().to_owned();
         let is_utf8 = driver.parameter("server_encoding") == Some("UTF8");
         Ok(Self {
@@ -202,8 +210,10 @@ impl Connection {
             [(&self.awaited_relations, Type::OID_ARRAY)];
         let sent_at = local_now();
         let sent = now();
-        // The answer to the lock table comes after it was read. Measured from before the poll's
-        // own moment, the time until then is a bound for when on the server's clock that was.
+        let begin = async {
+            let answer = client.simple_query(&begin).await;
+            (answer, sent.elapsed())
+        };
         let read_locks = async {
             let rows = client.query_typed(&self.locks_sql, &relations).await;
             (rows, sent.elapsed())
@@ -212,7 +222,7 @@ impl Connection {
             // Each future queues its message when it is first polled, and `join!` polls them in
             // this order before any answer can come: one write.
             join!(
-                client.simple_query(&begin),
+                begin,
                 read_locks,
                 client.query_typed(without_comments(ACTIVITY_SQL), &[]),
                 OptionFuture::from(
@@ -224,12 +234,10 @@ impl Connection {
                 client.simple_query("COMMIT"),
             )
         };
-        let Ok((begun, (locks, until_read), activity, prepared, entries, ended)) =
-            timeout(limit + GRACE, answers).await
-        else {
-            self.cancel();
-            return Err(PollError::PollTimeout(limit + GRACE));
-        };
+        // The server's limit is for each statement: the lock table may take nearly all of its own
+        // and activity still run into it, and then the locks are worth waiting for.
+        let ((begun, round_trip), (locks, until_read), activity, prepared, entries, ended) =
+            self.within(2 * limit, answers).await?;
         let begun = match begun {
             Err(error) if is_of_console(&error) => return Err(PollError::Answer),
             begun => decode_begin(&begun?)?,
@@ -237,9 +245,10 @@ impl Connection {
         let (advisory, other_locks) = row::decode_locks(&locks?)?;
         // From here on the lock table is safe. What the server could not tell in time is unknown;
         // a connection that broke meanwhile is a failed poll.
-        let backends = known(activity)?
-            .map(|rows| rows.iter().map(row::decode_backend).collect::<Result<Vec<_>, _>>())
-            .transpose()?;
+        let (activity_began, backends) = known(activity)?
+            .map(|rows| row::decode_activity(&rows))
+            .transpose()?
+            .map_or((None, None), |(began, backends)| (began, Some(backends)));
         let prepared = match prepared {
             Some(answer) => known(answer)?
                 .map(|rows| rows.iter().map(row::decode_prepared).collect::<Result<Vec<_>, _>>())
@@ -255,8 +264,12 @@ impl Connection {
         known(ended)?;
         Ok(Sample {
             at: begun.at,
-            at_local: sent_at,
-            read_at: begun.at.after(until_read),
+            // Somewhere within the first round trip; its middle is off by half of it at most.
+            at_local: sent_at.after(round_trip / 2),
+            round_trip,
+            // The server says it with activity. Without that, the answer came later than the table
+            // was read, and the time since before the poll's own moment is a bound.
+            read_at: activity_began.unwrap_or_else(|| begun.at.after(until_read)),
             own_pid: begun.own_pid,
             in_recovery: begun.in_recovery,
             advisory,
@@ -268,9 +281,9 @@ impl Connection {
     }
 
     /// Reads [`Facts`]. Not part of a poll: a failure leaves them unknown.
-    pub async fn fetch_facts(&mut self, limit: Duration) -> Result<(), PollError> {
+    pub async fn fetch_facts(&mut self) -> Result<(), PollError> {
         let query = self.client.query_typed(without_comments(FACTS_SQL), &[]);
-        let rows = timeout(limit, query).await.map_err(|_| PollError::PollTimeout(limit))??;
+        let rows = self.ask(query).await??;
         let row = rows.first().ok_or(PollError::Answer)?;
         self.facts = Facts {
             version: Some(row.try_get::<_, &str>(0)?.into()),
@@ -287,30 +300,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads [`Names`], with little patience.
+    /// Reads [`Names`].
     pub async fn fetch_names(&self) -> Result<Names, PollError> {
-        let limit = 4 * NAMES_LOCK_TIMEOUT;
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL lock_timeout = {}; \
-             SET LOCAL statement_timeout = {}",
-            NAMES_LOCK_TIMEOUT.as_millis(),
-            limit.as_millis()
-        );
-        let answers = async {
+        let queries = async {
             join!(
-                self.client.batch_execute(&begin),
                 self.client.query_typed(
                     "SELECT oid, datname, pg_encoding_to_char(encoding) FROM pg_database",
                     &[]
                 ),
                 self.client.query_typed("SELECT oid, rolname FROM pg_roles", &[]),
-                self.client.batch_execute("COMMIT"),
             )
         };
-        let (begun, databases, roles, ended) = timeout(2 * limit + GRACE, answers)
-            .await
-            .map_err(|_| PollError::PollTimeout(2 * limit + GRACE))?;
-        begun?;
+        let (databases, roles) = self.ask(queries).await?;
         let mut names = Names::default();
         for row in databases? {
             let name = DatabaseName {
@@ -322,7 +323,6 @@ impl Connection {
         for row in roles? {
             names.roles.insert(RoleOid(row.try_get(0)?), row.try_get::<_, &str>(1)?.into());
         }
-        ended?;
         Ok(names)
     }
 
@@ -331,7 +331,6 @@ impl Connection {
     pub async fn fetch_hash_mismatches(
         &self,
         checks: &[HashCheck],
-        limit: Duration,
     ) -> Result<Vec<HashCheck>, PollError> {
         let mut mismatches = Vec::new();
         for function in [HashFunction::Hashtext, HashFunction::Hashtextextended] {
@@ -357,8 +356,7 @@ impl Connection {
             };
             let parameters: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&texts, Type::TEXT_ARRAY), (&seeds, Type::INT8_ARRAY)];
-            let query = self.client.query_typed(sql, &parameters);
-            let rows = timeout(limit, query).await.map_err(|_| PollError::PollTimeout(limit))??;
+            let rows = self.ask(self.client.query_typed(sql, &parameters)).await??;
             for (check, row) in ours.into_iter().zip(rows) {
                 if row.try_get::<_, i64>(0)? != check.value {
                     mismatches.push(check.clone());
@@ -368,25 +366,65 @@ impl Connection {
         Ok(mismatches)
     }
 
-    /// Whether a connection that gave this error can poll on. One that did not answer in time
-    /// cannot: its answer may still come, and would be taken for the next one's.
-    pub fn is_usable(&self, error: &PollError) -> bool {
-        match error {
-            PollError::Postgres(error) => !self.client.is_closed() && error.as_db_error().is_some(),
-            PollError::Dsn(_)
-            | PollError::ConnectTimeout(_)
-            | PollError::PollTimeout(_)
-            | PollError::Answer => false,
-        }
+    /// Statements beside the poll, in a transaction of their own and with little patience: what
+    /// they read may stand behind somebody's lock on a catalog, and is not worth a poll.
+    async fn ask<T>(&self, statements: impl Future<Output = T>) -> Result<T, PollError> {
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL lock_timeout = {}; \
+             SET LOCAL statement_timeout = {}",
+            ASIDE_LOCK_TIMEOUT.as_millis(),
+            ASIDE_LIMIT.as_millis()
+        );
+        let answers = async {
+            join!(
+                self.client.batch_execute(&begin),
+                statements,
+                self.client.batch_execute("COMMIT")
+            )
+        };
+        let (begun, answer, _) = self.within(2 * ASIDE_LIMIT, answers).await?;
+        begun?;
+        Ok(answer)
     }
 
-    /// Tells the server that nobody waits for the answer any more. Dropping the query alone would
-    /// leave it running, and the next connection would make it two.
-    fn cancel(&self) {
+    /// Answers in time, or a time-out after which the connection is of no more use: the server is
+    /// told that nobody waits any more. Dropping the query alone would leave it running, and the
+    /// next connection would make it two.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        answers: impl Future<Output = T>,
+    ) -> Result<T, PollError> {
+        let patience = limit + GRACE;
+        if let Ok(answers) = timeout(patience, answers).await {
+            return Ok(answers);
+        }
         let token = self.client.cancel_token();
         tokio::spawn(async move {
             let _ = timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await;
         });
+        Err(PollError::PollTimeout(patience))
+    }
+
+    /// Whether a connection that gave this error can poll on. One that did not answer in time
+    /// cannot: its answer may still come, and would be taken for the next one's.
+    pub fn is_usable(&self, error: &PollError) -> bool {
+        match error {
+            PollError::Postgres(error) => {
+                // After anything worse than an error the server hangs up. Poolers leave the
+                // severity that is not translated out.
+                let is_error = |error: &DbError| match error.parsed_severity() {
+                    Some(severity) => severity == Severity::Error,
+                    None => error.severity() == "ERROR",
+                };
+                !self.client.is_closed() && error.as_db_error().is_some_and(is_error)
+            }
+            PollError::Dsn(_)
+            | PollError::Connect(_)
+            | PollError::ConnectTimeout(_)
+            | PollError::PollTimeout(_)
+            | PollError::Answer => false,
+        }
     }
 }
 

@@ -82,26 +82,34 @@ fn decode_words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word))
 }
 
-/// One row of `activity.sql`.
-pub(super) fn decode_backend(row: &Row) -> Result<Backend, tokio_postgres::Error> {
-    let wait_event_type: Option<&str> = row.try_get(6)?;
-    let wait_event: Option<&str> = row.try_get(7)?;
+/// The rows of `activity.sql`, and when their statement began.
+pub(super) fn decode_activity(
+    rows: &[Row],
+) -> Result<(Option<Timestamp>, Vec<Backend>), tokio_postgres::Error> {
+    let began = rows.first().map(|row| row.try_get(0)).transpose()?;
+    let backends = rows.iter().map(decode_backend).collect::<Result<_, _>>()?;
+    Ok((began, backends))
+}
+
+fn decode_backend(row: &Row) -> Result<Backend, tokio_postgres::Error> {
+    let wait_event_type: Option<&str> = row.try_get(7)?;
+    let wait_event: Option<&str> = row.try_get(8)?;
     Ok(Backend {
-        pid: Pid(row.try_get(0)?),
-        database: row.try_get::<_, Option<u32>>(1)?.filter(|oid| *oid != 0).map(DatabaseOid),
-        role: row.try_get::<_, Option<u32>>(2)?.filter(|oid| *oid != 0).map(RoleOid),
-        application_name: row.try_get::<_, Option<&str>>(3)?.map(Arc::from),
-        state: State::from_server(row.try_get(4)?),
-        state_change: row.try_get(5)?,
+        pid: Pid(row.try_get(1)?),
+        database: row.try_get::<_, Option<u32>>(2)?.filter(|oid| *oid != 0).map(DatabaseOid),
+        role: row.try_get::<_, Option<u32>>(3)?.filter(|oid| *oid != 0).map(RoleOid),
+        application_name: row.try_get::<_, Option<&str>>(4)?.map(Arc::from),
+        state: State::from_server(row.try_get(5)?),
+        state_change: row.try_get(6)?,
         wait_event: wait_event_type
             .zip(wait_event)
             .map(|(kind, name)| format!("{kind}/{name}").into()),
-        backend_start: row.try_get(8)?,
-        client_addr: row.try_get::<_, Option<IpAddr>>(9)?,
-        client_port: row.try_get(10)?,
-        snapshot_age: row.try_get::<_, Option<i32>>(11)?.and_then(|age| u32::try_from(age).ok()),
-        backend_type: row.try_get::<_, Option<&str>>(12)?.map(Arc::from),
-        leader: row.try_get::<_, Option<i32>>(13)?.map(Pid),
+        backend_start: row.try_get(9)?,
+        client_addr: row.try_get::<_, Option<IpAddr>>(10)?,
+        client_port: row.try_get(11)?,
+        snapshot_age: row.try_get::<_, Option<i32>>(12)?.and_then(|age| u32::try_from(age).ok()),
+        backend_type: row.try_get::<_, Option<&str>>(13)?.map(Arc::from),
+        leader: row.try_get::<_, Option<i32>>(14)?.map(Pid),
     })
 }
 

@@ -11,6 +11,10 @@ use super::pattern::{KeyPattern, Keys};
 use super::{Candidate, Conflict, Resolution};
 use crate::key::Key;
 
+/// How many meetings of two half-free pairs are looked at: a bound that only a file made to exceed
+/// it exceeds.
+const MAX_CROSSINGS: usize = 100_000;
+
 /// Claims by what is claimed.
 #[derive(Debug, Default)]
 pub(super) struct Claims(HashMap<Keys, Vec<Claim>>);
@@ -55,21 +59,65 @@ impl Claims {
 
     /// What is claimed under several names on some server; the databases are left empty.
     pub(super) fn conflicts(&self) -> impl Iterator<Item = Conflict> {
-        self.0.iter().filter_map(|(keys, claims)| {
-            let name = &claims.first()?.entry.name;
-            if claims.iter().all(|claim| claim.entry.name == *name) {
-                return None;
-            }
-            let contested =
-                claims.iter().filter(|claim| claims.iter().any(|c| claim.contradicts(c)));
-            let candidates = candidates(contested);
-            (!candidates.is_empty()).then(|| Conflict {
-                key: keys.to_string().into(),
-                databases: Vec::new(),
-                candidates,
-            })
-        })
+        let same = self.0.iter().filter_map(|(keys, claims)| {
+            let claims: Vec<&Claim> = claims.iter().collect();
+            conflict(keys.to_string(), &claims, &claims)
+        });
+        same.chain(self.crossings())
     }
+
+    /// Two patterns that leave the other half free meet in one pair, unless that pair has an entry
+    /// of its own.
+    fn crossings(&self) -> impl Iterator<Item = Conflict> {
+        let mut from: Vec<(i32, &Vec<Claim>)> = Vec::new();
+        let mut to: Vec<(i32, &Vec<Claim>)> = Vec::new();
+        for (keys, claims) in &self.0 {
+            match keys {
+                Keys::One(_) => {}
+                Keys::PairsFrom(first) => from.push((*first, claims)),
+                Keys::PairsTo(second) => to.push((*second, claims)),
+            }
+        }
+        from.sort_by_key(|(half, _)| *half);
+        to.sort_by_key(|(half, _)| *half);
+        from.into_iter()
+            .flat_map(move |from| to.clone().into_iter().map(move |to| (from, to)))
+            .take(MAX_CROSSINGS)
+            .filter_map(|((first, from), (second, to))| {
+                let pair = Key::pair(first, second);
+                if self.0.contains_key(&Keys::One(pair)) {
+                    return None;
+                }
+                let from: Vec<&Claim> = from.iter().collect();
+                let to: Vec<&Claim> = to.iter().collect();
+                conflict(pair.to_string(), &from, &to)
+            })
+    }
+}
+
+/// What two sets of claims on one key contradict each other in.
+fn conflict(key: String, these: &[&Claim], those: &[&Claim]) -> Option<Conflict> {
+    let name = &these.first()?.entry.name;
+    if these.iter().chain(those).all(|claim| claim.entry.name == *name) {
+        return None;
+    }
+    let contested = |claims: &[&Claim], others: &[&Claim]| -> Vec<Candidate> {
+        candidates(
+            claims
+                .iter()
+                .copied()
+                .filter(|claim| others.iter().any(|other| claim.contradicts(other))),
+        )
+    };
+    let mut candidates = contested(these, those);
+    candidates.extend(contested(those, these));
+    candidates.sort();
+    candidates.dedup();
+    (!candidates.is_empty()).then(|| Conflict {
+        key: key.into(),
+        databases: Vec::new(),
+        candidates,
+    })
 }
 
 impl Claim {

@@ -402,6 +402,7 @@ impl Observer {
         let sample = Sample {
             at: moment(at),
             at_local: moment(at),
+            round_trip: Duration::ZERO,
             read_at: moment(read_at),
             own_pid: Pid(1),
             in_recovery: false,

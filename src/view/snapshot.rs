@@ -126,7 +126,7 @@ struct HolderJson<'a> {
     session: SessionJson<'a>,
     first_application_name: Option<&'a str>,
     mode: &'a Mode,
-    modes: &'a [Mode],
+    modes: Vec<&'a Mode>,
     scope: Scope,
     scope_evidence: String,
     since: Timestamp,
@@ -164,9 +164,11 @@ impl<'a> ServerJson<'a> {
         Self {
             server: &view.server,
             up: picture.is_some(),
-            error: match (picture, &view.error) {
+            error: match (picture, &view.failure) {
                 (Some(_), _) => None,
-                (None, Some(error)) => Some(error),
+                // The words may name hosts, roles and databases.
+                (None, Some(failure)) if details => Some(&failure.text),
+                (None, Some(failure)) => Some(failure.reason.as_str()),
                 (None, None) => Some("no poll has been answered lately"),
             },
             version: view.facts.version.as_deref(),
@@ -175,7 +177,7 @@ impl<'a> ServerJson<'a> {
             polled_at: picture.map(|picture| picture.at),
             clock_offset_seconds: picture.map(Picture::clock_offset_seconds),
             looked_at: picture.map(|picture| LookedAt {
-                databases: view.datnames.len(),
+                databases: picture.databases,
                 rows: picture.rows_granted + picture.rows_waiting,
                 privileges: match picture.privileges_sufficient {
                     Some(true) => "sufficient",
@@ -184,7 +186,7 @@ impl<'a> ServerJson<'a> {
                 },
             }),
             lock_table: LockTable {
-                entries: picture.and_then(|picture| picture.table_entries),
+                entries: picture.and(view.table_entries),
                 capacity: view.facts.table_capacity,
             },
             locks: picture.map(|picture| {
@@ -247,7 +249,7 @@ impl<'a> HolderJson<'a> {
             session: SessionJson::of(&holder.session, details),
             first_application_name: holder.first_application_name.as_deref(),
             mode: &holder.mode,
-            modes: &holder.modes,
+            modes: holder.modes().collect(),
             scope: holder.scope,
             scope_evidence: render_scope(holder),
             since: holder.since,
@@ -373,6 +375,7 @@ mod tests {
         Sample {
             at: at(100),
             at_local: at(90),
+            round_trip: Duration::ZERO,
             read_at: at(100),
             own_pid: Pid(1),
             in_recovery: false,

@@ -5,7 +5,7 @@ use pg_locks_exporter::registry::{HashCheck, HashFunction};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::support::{DEADLINE, Exporter, Postgres, eventually, require};
+use crate::support::{Exporter, Postgres, eventually, require};
 use crate::watch::connect;
 
 /// Text of this length: any characters but NUL, from all planes.
@@ -91,7 +91,7 @@ async fn a_hash_that_the_server_computes_differently_is_told_and_no_other() {
         check(HashFunction::Hashtextextended, "café", 8, right[1].value),
     ];
     let all = [&right[..], &wrong[..]].concat();
-    let mismatches = connection.fetch_hash_mismatches(&all, DEADLINE).await.expect("an answer");
+    let mismatches = connection.fetch_hash_mismatches(&all).await.expect("an answer");
     assert_eq!(mismatches, wrong);
 }
 

@@ -209,7 +209,6 @@ impl World {
             let picture = self.fold.observe(sample, 2 * polls.interval);
             let (registry, names) = (&self.registry, &self.names);
             changes = self.tracker.observe(sample, |key| declared_scope(registry, names, key));
-            polls.observed = self.fold.observed();
             polls.last_success = Some(sample.at_local);
             outcome::check_rows(sample, &picture)?;
             self.view.picture = Some(Arc::new(picture));
@@ -217,10 +216,7 @@ impl World {
             *polls.failures.entry(FailureReason::Timeout).or_default() += 1;
             self.view.picture = None;
         }
-        let series = self.fold.series();
-        self.view.counters = Arc::new(series.counters().clone());
-        self.view.registered = Arc::new(series.registered().clone());
-        self.view.datnames = series.datnames().cloned().collect();
+        self.fold.fill(&mut self.view);
         let now = notation::moment(at_local);
         let process = Process { registry: &self.registry, registry_read_at: now };
         let families = collect_families(process, [&self.view], now);

@@ -81,6 +81,7 @@ impl Seen {
         Sample {
             at: moment(at),
             at_local: moment(at_local),
+            round_trip: std::time::Duration::ZERO,
             read_at: moment(at),
             own_pid: OWN_PID,
             in_recovery: false,

@@ -62,8 +62,12 @@ pub fn check_rows(sample: &Sample, picture: &Picture) -> Result<(), String> {
         });
         rows.collect::<HashSet<_>>().len()
     };
-    let held: usize =
-        picture.locks.iter().flat_map(|lock| &lock.holders).map(|holder| holder.modes.len()).sum();
+    let held: usize = picture
+        .locks
+        .iter()
+        .flat_map(|lock| &lock.holders)
+        .map(|holder| holder.modes().count())
+        .sum();
     let awaited: usize = picture.locks.iter().map(|lock| lock.waiters.len()).sum();
     if (rows(true), rows(false)) == (held, awaited) {
         return Ok(());
@@ -134,7 +138,7 @@ fn who_word(id: &SessionId) -> String {
 
 fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
     let who = who_word(&holder.id);
-    let modes: Vec<&str> = holder.modes.iter().map(|mode| mode.as_str()).collect();
+    let modes: Vec<&str> = holder.modes().map(|mode| mode.as_str()).collect();
     let age = |since: Timestamp| seconds(at.since(since).as_secs_f64());
     let scope = format!("{:?}", holder.scope).to_lowercase();
     Line {
