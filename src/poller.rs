@@ -199,7 +199,7 @@ impl Poller {
 
     /// Polls until the connection is of no more use; the error that ended it is not published yet.
     async fn poll(&mut self, mut connection: Connection) -> PollError {
-        let mut pooler = PoolerWatch { since: now(), pid: None, proof: None };
+        let mut pooler = PoolerWatch::new();
         let mut facts_tried = None;
         loop {
             let started = now();
@@ -208,7 +208,7 @@ impl Poller {
                     let duration = started.elapsed();
                     // Whatever comes of the questions beside it, the sample is worth publishing.
                     let asked = self.ask_aside(&mut connection, &sample, &mut facts_tried).await;
-                    pooler.observe(&sample, &connection);
+                    pooler.observe(&sample, connection.opened_at());
                     self.publish_success(&sample, duration, &pooler);
                     if let Err(error) = asked {
                         return error;
@@ -377,7 +377,11 @@ impl Poller {
 }
 
 impl PoolerWatch {
-    fn observe(&mut self, sample: &Sample, connection: &Connection) {
+    fn new() -> Self {
+        Self { since: now(), pid: None, proof: None }
+    }
+
+    fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
         let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
         if self.proof.is_some() {
             return;
@@ -385,7 +389,7 @@ impl PoolerWatch {
         let own = sample.backends.iter().flatten().find(|backend| backend.pid == sample.own_pid);
         let is_older = || {
             own.and_then(|backend| backend.backend_start).is_some_and(|start| {
-                let older = connection.opened_at().since(sample.local(start));
+                let older = opened_at.since(sample.local(start));
                 older > OLDER_BACKEND + sample.round_trip
             })
         };
@@ -419,4 +423,113 @@ pub fn local_now() -> Timestamp {
 #[expect(clippy::disallowed_methods, reason = "an edge: here time enters")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Backend, State};
+
+    fn rhythm() -> config::Poll {
+        config::Poll {
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(5),
+            max_share: 0.02,
+        }
+    }
+
+    /// A poll that kept the server busy for so long.
+    fn busy(time: Duration) -> Sample {
+        let at = Timestamp::from_unix_micros(0);
+        Sample {
+            at,
+            at_local: at,
+            round_trip: Duration::ZERO,
+            read_at: at.after(time),
+            own_pid: Pid(1),
+            in_recovery: false,
+            advisory: Vec::new(),
+            other_locks: Vec::new(),
+            backends: None,
+            prepared: None,
+            table_entries: None,
+        }
+    }
+
+    /// What our own backend shows at the first poll: since when it lives, in seconds.
+    fn own_backend(start: i64, round_trip: Duration) -> Sample {
+        let at = Timestamp::from_unix_micros(100_000_000);
+        let backend = Backend {
+            pid: Pid(1),
+            database: None,
+            role: None,
+            application_name: None,
+            state: State::Active,
+            state_change: None,
+            wait_event: None,
+            backend_start: Some(Timestamp::from_unix_micros(start * 1_000_000)),
+            client_addr: None,
+            client_port: None,
+            snapshot_age: None,
+            backend_type: None,
+            leader: None,
+        };
+        Sample {
+            at,
+            at_local: at,
+            read_at: at,
+            round_trip,
+            backends: Some(vec![backend]),
+            ..busy(Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn a_backend_older_than_our_connection_is_a_poolers() {
+        let opened_at = Timestamp::from_unix_micros(99_000_000);
+        let proof = |start, round_trip| {
+            let mut pooler = PoolerWatch::new();
+            pooler.observe(&own_backend(start, round_trip), opened_at);
+            pooler.proof.is_some()
+        };
+        let quick = Duration::from_millis(1);
+        assert!(proof(90, quick));
+        assert!(!proof(99, quick));
+        assert!(!proof(97, Duration::from_secs(2)), "our clock is no better known than that");
+    }
+
+    #[test]
+    fn a_backend_that_changes_under_our_connection_is_a_poolers() {
+        let mut pooler = PoolerWatch::new();
+        pooler.observe(&busy(Duration::ZERO), Timestamp::from_unix_micros(0));
+        assert_eq!((pooler.proof, pooler.verdict()), (None, None), "too early to say");
+        let other = Sample { own_pid: Pid(2), ..busy(Duration::ZERO) };
+        pooler.observe(&other, Timestamp::from_unix_micros(0));
+        assert_eq!(pooler.verdict(), Some(true));
+    }
+
+    #[test]
+    fn the_interval_stretches_when_polls_keep_the_server_busy() {
+        let mut stretch = Stretch::default();
+        let interval = stretch.interval(rhythm(), &busy(Duration::from_millis(100)));
+        assert_eq!(interval, Duration::from_secs(5));
+        let interval = stretch.interval(rhythm(), &busy(Duration::from_millis(1)));
+        assert_eq!(interval, Duration::from_secs(1), "never below what is configured");
+    }
+
+    #[test]
+    fn one_stall_among_quick_polls_does_not_stretch_the_interval() {
+        let mut stretch = Stretch::default();
+        for time in [1, 1, 2000, 1, 3000, 1] {
+            let interval = stretch.interval(rhythm(), &busy(Duration::from_millis(time)));
+            assert_eq!(interval, Duration::from_secs(1), "{time} ms");
+        }
+    }
+
+    #[test]
+    fn the_interval_ends_at_its_bound_however_small_the_share() {
+        let rhythm = config::Poll { max_share: 1e-300, ..rhythm() };
+        let interval = Stretch::default().interval(rhythm, &busy(Duration::from_secs(1)));
+        assert_eq!(interval, LONGEST_INTERVAL);
+    }
 }

@@ -336,10 +336,12 @@ mod tests {
     use crate::config;
     use crate::fold::Fold;
     use crate::registry::Registry;
+    use crate::sample::FailureReason;
     use crate::sample::{
         Backend, DatabaseName, DatabaseOid, KeyGroup, LockRow, LockTag, Names, PreparedTransaction,
         RoleOid, Sample, State, TransactionId, VirtualTransaction,
     };
+    use crate::view::Failure;
 
     const APP: DatabaseOid = DatabaseOid(5);
 
@@ -465,6 +467,16 @@ mod tests {
             assert!(!shown(false).contains(secret), "{secret}");
             assert!(shown(true).contains(secret), "{secret}");
         }
+    }
+
+    #[test]
+    fn the_words_of_a_failure_are_for_those_who_may_see_details() {
+        let text = "no pg_hba.conf entry for host \"10.0.0.7\", user \"billing\"";
+        let failure = Failure { reason: FailureReason::Login, text: text.into() };
+        let view = View { picture: None, failure: Some(failure), ..view() };
+        assert_eq!(render(&view, at(91), false)["error"], "login");
+        assert_eq!(render(&view, at(91), true)["error"], text);
+        assert_eq!(render(&view, at(91), true)["up"], false);
     }
 
     #[test]

@@ -36,6 +36,45 @@ async fn block_activity(postgres: &Postgres) -> Session {
 }
 
 #[tokio::test]
+async fn a_catalog_locked_before_the_first_connection_costs_names_and_no_second_connection() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let admin = postgres.session("admin").await;
+    admin.run(MONITOR).await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let lock = postgres.session("lock").await;
+    lock.run("BEGIN; LOCK TABLE pg_auth_members IN ACCESS EXCLUSIVE MODE").await;
+
+    let dsn = monitor_dsn(&postgres);
+    let exporter =
+        Exporter::serve(&["--dsn", &dsn, "--poll.interval", "100ms", "--poll.timeout", "200ms"])
+            .await;
+    let polls = async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(1.0);
+        let key = scrape.sample("pg_advisory_lock_holders").with("key", "42");
+        key.with("state", "unknown").is(1.0);
+        scrape.sample("pg_advisory_polls_total").value()
+    };
+    let first = eventually("the lock is seen", polls).await;
+    let ours = backends_of(&admin, "mon").await;
+    assert_eq!(ours.len(), 1, "{ours:?}");
+    eventually("polls go on", async || assert!(polls().await >= first + 10.0)).await;
+    assert_eq!(backends_of(&admin, "mon").await, ours, "another connection was opened");
+
+    lock.run("ROLLBACK").await;
+    eventually("what was not told is asked again", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_lock_table_capacity").present();
+        scrape.sample("pg_advisory_privileges_sufficient").is(1.0);
+        let holders = scrape.sample("pg_advisory_lock_holders").with("key", "42");
+        holders.with("datname", "app").with("state", "idle").is(1.0);
+    })
+    .await;
+    assert_eq!(backends_of(&admin, "mon").await, ours, "another connection was opened");
+}
+
+#[tokio::test]
 async fn when_only_activity_times_out_the_locks_are_published_with_an_unknown_state() {
     require!(Postgres);
     let postgres = Postgres::start().await;
