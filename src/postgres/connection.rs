@@ -283,7 +283,9 @@ impl Connection {
     /// Reads [`Facts`]. Not part of a poll: a failure leaves them unknown.
     pub async fn fetch_facts(&mut self) -> Result<(), PollError> {
         let query = self.client.query_typed(without_comments(FACTS_SQL), &[]);
-        let rows = self.ask(query).await??;
+        // No limit of the server's for the statement: the answer tells whose such a limit is, and it
+        // would be ours.
+        let rows = self.ask_within("", query).await??;
         let row = rows.first().ok_or(PollError::Answer)?;
         self.facts = Facts {
             version: Some(row.try_get::<_, &str>(0)?.into()),
@@ -369,11 +371,18 @@ impl Connection {
     /// Statements beside the poll, in a transaction of their own and with little patience: what
     /// they read may stand behind somebody's lock on a catalog, and is not worth a poll.
     async fn ask<T>(&self, statements: impl Future<Output = T>) -> Result<T, PollError> {
+        let limit = format!("SET LOCAL statement_timeout = {}", ASIDE_LIMIT.as_millis());
+        self.ask_within(&limit, statements).await
+    }
+
+    async fn ask_within<T>(
+        &self,
+        limit: &str,
+        statements: impl Future<Output = T>,
+    ) -> Result<T, PollError> {
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL lock_timeout = {}; \
-             SET LOCAL statement_timeout = {}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL lock_timeout = {}; {limit}",
             ASIDE_LOCK_TIMEOUT.as_millis(),
-            ASIDE_LIMIT.as_millis()
         );
         let answers = async {
             join!(

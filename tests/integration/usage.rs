@@ -369,8 +369,9 @@ async fn two_entries_for_one_key_are_told_shown_and_counted() {
     let log = exporter.log().replace(&one, "ONE").replace(&two, "TWO");
     let lines: Vec<&str> =
         log.lines().filter(|line| line.contains("jobs") || line.contains("mails")).collect();
-    let expected = "level=warn msg=\"several entries of the registry name one key; its label shows \
-                    all of them\" key=42 candidates=\"jobs (42 at TWO:3), mails (42 at ONE:2)\"";
+    let expected = "level=warn msg=\"a key of the registry has several names; its label shows all\" \
+                    conflict=\"key 42 has more than one name: \\\"jobs\\\" (42 at TWO:3), \
+                    \\\"mails\\\" (42 at ONE:2)\"";
     assert!(lines.len() == 1 && lines[0].ends_with(expected), "{log}");
 }
 
