@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::duration::parse_duration;
 use crate::logging::{LogFormat, LogLevel};
@@ -190,7 +190,12 @@ pub struct WebArgs {
     /// Show roles, client addresses and query texts to everybody
     ///
     /// Otherwise they are only shown to peers on this machine.
-    #[arg(long = "web.show-details", env = "LOCKS_WEB_SHOW_DETAILS", hide_env_values = true)]
+    #[arg(
+        long = "web.show-details",
+        env = "LOCKS_WEB_SHOW_DETAILS",
+        hide_env_values = true,
+        value_parser = BoolishValueParser::new()
+    )]
     pub show_details: bool,
 
     /// Name by which clients may reach this server; may be given several times
@@ -318,7 +323,18 @@ impl fmt::Display for ListenAddress {
 /// stray argument is not quoted in it, since a connection string that the shell took apart leaves
 /// pieces of its password there.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(arguments).map_err(redact)
+    let mut command = Cli::command();
+    // Templates write variables whether they have a value or not; an empty one says nothing.
+    command = command.mut_subcommands(|command| {
+        command.mut_args(|argument| match argument.get_env() {
+            Some(name) if std::env::var_os(name).is_some_and(|value| value.is_empty()) => {
+                argument.env(None::<&str>)
+            }
+            Some(_) | None => argument,
+        })
+    });
+    let matches = command.try_get_matches_from(arguments).map_err(redact)?;
+    Cli::from_arg_matches(&matches)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind quotes a stray argument")]

@@ -3,6 +3,7 @@
 //! The only file that exits. 2 is the user's mistake, said before a port is bound or a server is
 //! asked; 1 is a failure at run time.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,10 +28,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, error }) => {
-            #[expect(clippy::print_stderr, reason = "the log may not be there yet")]
-            {
-                eprintln!("locks: {error:#}");
-            }
+            // Nobody may be listening, and that is no reason for another exit code.
+            let _ = writeln!(std::io::stderr(), "locks: {error:#}");
             ExitCode::from(code)
         }
     }
@@ -79,6 +78,12 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
             }
             tracing::info!("stopping");
         };
+        let mut hangup = signal(SignalKind::hangup()).map_err(failure)?;
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                tracing::warn!("files are read at the start only: restart to apply changes");
+            }
+        });
         serve::serve(config, Arc::new(registry), listeners, shutdown).await;
         Ok(())
     })

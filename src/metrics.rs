@@ -214,7 +214,7 @@ const REGISTRY_CONFLICTS: Family = gauge(
 );
 const REGISTRY_RELOAD_OK: Family = gauge(
     "pg_advisory_registry_last_reload_successful",
-    "1 when the registry was last read without a fault, else 0: the one before is in use.",
+    "1 when the registry was last read without a fault. It is read at the start.",
 );
 const REGISTRY_RELOAD_TIME: Family = gauge(
     "pg_advisory_registry_last_reload_timestamp_seconds",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
@@ -27,6 +27,9 @@ const ASIDE_RETRY: Duration = Duration::from_secs(5);
 
 /// However long polls take, the next one is not put off for longer.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Of a long list, a line of the log shows so many.
+const LISTED: usize = 10;
 
 /// No sign of a pooler means something only after a while.
 const POOLER_GRACE: Duration = Duration::from_secs(60);
@@ -64,15 +67,20 @@ struct Condition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Outage {
     Gone,
+    /// It lets us connect and says nothing.
+    Silent,
     Refused,
     Full,
     Slow,
     Broken,
 }
 
-impl From<FailureReason> for Outage {
-    fn from(reason: FailureReason) -> Self {
-        match reason {
+impl Outage {
+    fn of(error: &PollError) -> Self {
+        if matches!(error, PollError::ConnectTimeout(_)) {
+            return Self::Silent;
+        }
+        match error.reason() {
             FailureReason::Unreachable | FailureReason::ConnectionLost => Self::Gone,
             FailureReason::Login => Self::Refused,
             FailureReason::TooManyConnections => Self::Full,
@@ -181,7 +189,7 @@ impl Poller {
     pub async fn run(mut self) -> std::convert::Infallible {
         let mut attempt = 0;
         loop {
-            match Connection::connect(&self.server.dsn).await {
+            match self.connect().await {
                 Ok(connection) => {
                     let polls_before = self.view.polls.last_success;
                     let error = self.poll(connection).await;
@@ -194,6 +202,19 @@ impl Poller {
             }
             sleep(self.backoff.delay(attempt, rand::random())).await;
             attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Waits for one connect, whatever it takes, and tells meanwhile that there is none.
+    async fn connect(&mut self) -> Result<Connection, PollError> {
+        let dsn = self.server.dsn.clone();
+        let patience = dsn.connect_timeout();
+        let mut connecting = std::pin::pin!(Connection::connect(&dsn));
+        loop {
+            match timeout(patience, &mut connecting).await {
+                Ok(outcome) => return outcome,
+                Err(_) => self.publish_failure(&PollError::ConnectTimeout(patience)),
+            }
         }
     }
 
@@ -262,7 +283,7 @@ impl Poller {
     /// catalog costs names, never a poll.
     async fn refresh_names(
         &mut self,
-        connection: &Connection,
+        connection: &mut Connection,
         sample: &Sample,
     ) -> Result<(), PollError> {
         let nameless = self.fold.nameless(sample);
@@ -323,11 +344,14 @@ impl Poller {
 
     fn log_missing_databases(&mut self) {
         let missing = self.fold.missing_databases();
-        for datname in missing.difference(&self.condition.missing_databases) {
+        let new: Vec<&str> =
+            missing.difference(&self.condition.missing_databases).map(|name| &**name).collect();
+        if !new.is_empty() {
             tracing::warn!(
                 server = %self.server.name,
-                database = %datname,
-                "the registry has entries for a database that the server does not have; they name \
+                databases = new.iter().take(LISTED).copied().collect::<Vec<_>>().join(", "),
+                count = new.len(),
+                "the registry has entries for databases that the server does not have; they name \
                  nothing here"
             );
         }
@@ -335,9 +359,11 @@ impl Poller {
     }
 
     fn log_outage(&mut self, error: &PollError, reason: FailureReason) {
-        if self.condition.told.insert(Outage::from(reason)) {
+        if self.condition.told.insert(Outage::of(error)) {
             tracing::warn!(
                 server = %self.server.name,
+                user = self.server.dsn.user(),
+                database = self.server.dsn.database(),
                 reason = reason.as_str(),
                 %error,
                 "cannot poll the server; trying again"

@@ -333,7 +333,8 @@ impl SeriesSet {
         let datname = database.label.clone();
         let series = match &resolution.lock {
             Some(lock) => self.decide_registered(datname, lock, key, &resolution, now),
-            None if !self.has_slot(key, is_steady, now) => {
+            // Under a label that several databases share one number would be two keys.
+            None if database.is_shared || !self.has_slot(key, is_steady, now) => {
                 let folded = database.folded.get_or_insert_with(|| {
                     let series =
                         LockSeries { datname, lock: UNREGISTERED.into(), key: OTHER.into() };
@@ -475,13 +476,6 @@ impl SeriesSet {
         let counters = self.counters.keys.entry(series.clone()).or_default();
         if resolution.pattern.is_none() {
             counters.holder_changes.get_or_insert(0);
-        }
-        // A counter that is born at 1 has increased by nothing.
-        let LockSeries { datname, lock, .. } = series.clone();
-        self.counters.hold_durations.entry((datname.clone(), lock.clone())).or_default();
-        for outcome in WaitOutcome::ALL {
-            let labels = (datname.clone(), lock.clone(), outcome);
-            self.counters.wait_durations.entry(labels).or_default();
         }
         self.registered.insert(series, Registered { resolution, last_held: None });
     }

@@ -88,7 +88,7 @@ impl Default for Options {
             telemetry_path: "/metrics".to_owned(),
             show_details: false,
             allowed_hosts: Some(Vec::new()),
-            head_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             max_connections: 100,
             drain_timeout: Duration::from_secs(5),

@@ -203,9 +203,6 @@ pub enum WaitOutcome {
 }
 
 impl WaitOutcome {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Granted, Self::Gone, Self::Unknown];
-
     /// The label's value.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -383,6 +380,7 @@ impl Tracker {
         changes: &mut Vec<Change>,
     ) -> ByKey {
         let mut unbroken = ByKey::new();
+        let (mut begun, mut over) = (Vec::new(), Vec::new());
         // What has no backend any more takes its hold from the one that had it, so it comes first.
         let granted = || sample.advisory.iter().filter(|group| group.granted);
         let prepared = granted().filter(|group| group.pid.is_none());
@@ -418,17 +416,17 @@ impl Tracker {
                             unbroken.entry(key).or_default().push(held);
                         }
                         if let Some(duration) = ended {
-                            changes.push(Change::HoldEnded { key, duration });
-                            changes.push(Change::HoldBegan { key });
+                            over.push((id.clone(), duration));
+                            begun.push(id.clone());
                         }
                         hold
                     }
                     reused => {
                         // The pid belongs to a new backend: the old one's hold went with it.
                         if let Some(old) = reused {
-                            changes.push(old.ended(key, self.previous, sample.at));
+                            over.push((id.clone(), old.duration(self.previous, sample.at)));
                         }
-                        changes.push(Change::HoldBegan { key });
+                        begun.push(id.clone());
                         Hold::first_seen(&seen)
                     }
                 };
@@ -436,8 +434,37 @@ impl Tracker {
             }
         }
         let gone = self.holds.extract_if(|_, hold| hold.poll != self.poll);
-        changes.extend(gone.map(|(id, hold)| hold.ended(id.key, self.previous, sample.at)));
+        over.extend(gone.map(|(id, hold)| (id, hold.duration(self.previous, sample.at))));
+        let of_session = self.one_a_session(over.iter().map(|(id, _)| id));
+        changes.extend(
+            over.iter()
+                .filter(|(id, _)| of_session(id))
+                .map(|(id, duration)| Change::HoldEnded { key: id.key, duration: *duration }),
+        );
+        let of_session = self.one_a_session(begun.iter());
+        changes.extend(
+            begun.iter().filter(|id| of_session(id)).map(|id| Change::HoldBegan { key: id.key }),
+        );
         unbroken
+    }
+
+    /// Which of these rows speak for their session: a holder is a session and not a row, so one
+    /// that goes on holding the key in another mode has neither taken it nor let go of it, and of
+    /// two modes that come or go together the stronger counts.
+    fn one_a_session<'a>(
+        &'a self,
+        ids: impl Iterator<Item = &'a HoldId> + Clone,
+    ) -> impl Fn(&HoldId) -> bool + 'a {
+        let mut strongest: HashMap<(&SessionId, KeyId), u8> = HashMap::new();
+        for id in ids {
+            let strength = strongest.entry((&id.holder, id.key)).or_default();
+            *strength = id.mode.strength().max(*strength);
+        }
+        move |id| {
+            strongest.get(&(&id.holder, id.key)) == Some(&id.mode.strength())
+                && !other_modes(id)
+                    .any(|other| self.holds.get(&other).is_some_and(|hold| hold.polls > 1))
+        }
     }
 
     /// `PREPARE TRANSACTION` takes the rows from the backend and leaves all else as it was: the
@@ -783,10 +810,6 @@ impl Hold {
             ..self.presence
         };
         Self { backend_start: None, presence, ..self }
-    }
-
-    fn ended(self, key: KeyId, last_seen: Option<Timestamp>, at: Timestamp) -> Change {
-        Change::HoldEnded { key, duration: self.duration(last_seen, at) }
     }
 
     fn duration(&self, last_seen: Option<Timestamp>, at: Timestamp) -> Option<Duration> {

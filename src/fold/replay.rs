@@ -210,7 +210,10 @@ fn check_rows(sample: &Sample, picture: &Picture) -> TestCaseResult {
 fn check_counters(before: &Counters, now: &Counters) -> TestCaseResult {
     for (series, then) in &before.keys {
         let Some(now) = now.keys.get(series) else { continue };
-        prop_assert!(then.acquisitions <= now.acquisitions && then.waits <= now.waits);
+        prop_assert!(
+            then.acquisitions <= now.acquisitions && then.waits <= now.waits,
+            "{series:?}: {then:?} then, {now:?} now"
+        );
         prop_assert!(then.waits_abandoned <= now.waits_abandoned);
         prop_assert!(then.holder_changes <= now.holder_changes);
     }

@@ -18,7 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::dsn::{Dsn, DsnError};
-use super::row;
+use super::row::{self, Text};
 use crate::registry::{HashCheck, HashFunction};
 use crate::sample::{DatabaseName, DatabaseOid, Facts, FailureReason, Names, Pid, RoleOid, Sample};
 use crate::timestamp::Timestamp;
@@ -31,6 +31,9 @@ const GRACE: Duration = Duration::from_millis(500);
 const ASIDE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const ASIDE_LIMIT: Duration = Duration::from_secs(1);
 
+/// What the server sends is what it has.
+const RAW_TEXT: &str = "SET LOCAL client_encoding = 'SQL_ASCII'; ";
+
 /// The lock table's entries are counted at every so many polls.
 const ENTRIES_EVERY: u64 = 15;
 
@@ -42,7 +45,10 @@ const FACTS_SQL: &str = include_str!("facts.sql");
 /// A connection that polls.
 pub struct Connection {
     client: Client,
-    driver: JoinHandle<()>,
+    driver: JoinHandle<Result<(), tokio_postgres::Error>>,
+    /// Names are read in the bytes they have, unconverted. They may have been made in a database of
+    /// another encoding, and one that the server cannot convert fails the whole statement.
+    reads_raw: bool,
     /// `locks.sql`, or its form for a server without `waitstart`.
     locks_sql: String,
     /// `SET LOCAL …` of every poll.
@@ -106,14 +112,15 @@ impl PollError {
 
 /// By what the server said; `None` where it said nothing.
 fn reason_of(error: &tokio_postgres::Error) -> Option<FailureReason> {
-    // Class 28 is a refused login; 57P01 to 57P03 are a server that goes, went or is not up yet.
+    // Class 28 is a refused login; 57P01 to 57P05 are a server that goes, went, is not up yet, or
+    // ends a session.
     Some(match error.code()?.code() {
         code if code.starts_with("28") => FailureReason::Login,
         "3D000" => FailureReason::Login,
         "53300" => FailureReason::TooManyConnections,
         code if code.starts_with("53") => FailureReason::OutOfMemory,
         "57014" => FailureReason::Timeout,
-        "57P01" | "57P02" => FailureReason::ConnectionLost,
+        "57P01" | "57P02" | "57P05" => FailureReason::ConnectionLost,
         "57P03" => FailureReason::Unreachable,
         _ => FailureReason::Error,
     })
@@ -125,8 +132,15 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
 
 /// Errors here do not print their causes; without them all one sees is "db error".
 fn render_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
     let mut cause = error.source();
+    // Of a server's error the driver prints no more than that it is one.
+    let mut text = match (error.to_string(), cause) {
+        (text, Some(inner)) if text == "db error" => {
+            cause = inner.source();
+            inner.to_string()
+        }
+        (text, _) => text,
+    };
     while let Some(error) = cause {
         let next = error.to_string();
         if !text.contains(&next) {
@@ -135,27 +149,28 @@ fn render_chain(error: &dyn Error) -> String {
         }
         cause = error.source();
     }
+    if text.contains("unsupported startup parameter") {
+        text.push_str("; this is a pooler: connect to the server itself");
+    }
     text
 }
 
 impl Connection {
-    /// Connects, within the time the connection string gives.
+    /// Connects, however long that takes. A connect that hangs (behind somebody's lock on a catalog,
+    /// say) has a server process already, and a second one beside it would be no quicker: whoever
+    /// calls should go on waiting for the first.
     pub async fn connect(dsn: &Dsn) -> Result<Self, PollError> {
         let config = dsn.connect_config()?;
         let opened_at = local_now();
-        let patience = dsn.connect_timeout();
-        let (client, driver) = timeout(patience, config.connect(NoTls))
-            .await
-            .map_err(|_| PollError::ConnectTimeout(patience))?
-            .map_err(PollError::Connect)?;
+        let (client, driver) = config.connect(NoTls).await.map_err(PollError::Connect)?;
         let version = driver.parameter("server_version").unwrap_or_default().to_owned();
-        let is_utf8 = driver.parameter("server_encoding") == Some("UTF8");
+        let server_encoding = driver.parameter("server_encoding");
+        let is_utf8 = server_encoding == Some("UTF8");
+        let reads_raw = is_utf8 || server_encoding == Some("SQL_ASCII");
         Ok(Self {
             client,
-            driver: tokio::spawn(async move {
-                // The error that ends a connection is also given to whoever awaits an answer.
-                let _ = driver.await;
-            }),
+            driver: tokio::spawn(driver),
+            reads_raw,
             locks_sql: locks_sql(&version),
             settings: Settings { statement_timeout: true, work_mem: true, jit: true },
             facts: Facts::default(),
@@ -201,10 +216,25 @@ impl Connection {
     }
 
     async fn fetch_once(&mut self, limit: Duration) -> Result<Sample, PollError> {
+        match self.try_fetch_once(limit).await {
+            Err(PollError::Postgres(error)) if error.is_closed() => {
+                Err(PollError::Postgres(self.parting_words().await.unwrap_or(error)))
+            }
+            answer => answer,
+        }
+    }
+
+    /// What the server said last: why it ended the connection.
+    async fn parting_words(&mut self) -> Option<tokio_postgres::Error> {
+        timeout(GRACE, &mut self.driver).await.ok()?.ok()?.err()
+    }
+
+    async fn try_fetch_once(&mut self, limit: Duration) -> Result<Sample, PollError> {
         let count_entries = self.polls.is_multiple_of(ENTRIES_EVERY);
         self.polls += 1;
         let read_prepared = self.facts.prepared_transactions_allowed != Some(false);
-        let begin = self.settings.render_begin(limit);
+        let reads_raw = read_prepared && self.reads_raw;
+        let begin = self.settings.render_begin(limit, reads_raw);
         let client = &self.client;
         let relations: [(&(dyn ToSql + Sync), Type); 1] =
             [(&self.awaited_relations, Type::OID_ARRAY)];
@@ -250,7 +280,7 @@ impl Connection {
             .transpose()?
             .map_or((None, None), |(began, backends)| (began, Some(backends)));
         let prepared = match prepared {
-            Some(answer) => known(answer)?
+            Some(answer) => known(self.converted(answer))?
                 .map(|rows| rows.iter().map(row::decode_prepared).collect::<Result<Vec<_>, _>>())
                 .transpose()?,
             None => Some(Vec::new()),
@@ -303,7 +333,7 @@ impl Connection {
     }
 
     /// Reads [`Names`].
-    pub async fn fetch_names(&self) -> Result<Names, PollError> {
+    pub async fn fetch_names(&mut self) -> Result<Names, PollError> {
         let queries = async {
             join!(
                 self.client.query_typed(
@@ -313,17 +343,19 @@ impl Connection {
                 self.client.query_typed("SELECT oid, rolname FROM pg_roles", &[]),
             )
         };
-        let (databases, roles) = self.ask(queries).await?;
+        let raw = if self.reads_raw { RAW_TEXT } else { "" };
+        let limit = format!("{raw}{}", aside_limit());
+        let (databases, roles) = self.ask_within(&limit, queries).await?;
         let mut names = Names::default();
-        for row in databases? {
+        for row in self.converted(databases)? {
             let name = DatabaseName {
-                name: row.try_get::<_, &str>(1)?.into(),
+                name: row.try_get::<_, Text>(1)?.0,
                 encoding: row.try_get::<_, &str>(2)?.into(),
             };
             names.databases.insert(DatabaseOid(row.try_get(0)?), name);
         }
-        for row in roles? {
-            names.roles.insert(RoleOid(row.try_get(0)?), row.try_get::<_, &str>(1)?.into());
+        for row in self.converted(roles)? {
+            names.roles.insert(RoleOid(row.try_get(0)?), row.try_get::<_, Text>(1)?.0);
         }
         Ok(names)
     }
@@ -371,8 +403,16 @@ impl Connection {
     /// Statements beside the poll, in a transaction of their own and with little patience: what
     /// they read may stand behind somebody's lock on a catalog, and is not worth a poll.
     async fn ask<T>(&self, statements: impl Future<Output = T>) -> Result<T, PollError> {
-        let limit = format!("SET LOCAL statement_timeout = {}", ASIDE_LIMIT.as_millis());
-        self.ask_within(&limit, statements).await
+        self.ask_within(&aside_limit(), statements).await
+    }
+
+    /// Remembers for the next time that this server cannot convert what it has.
+    fn converted<T>(
+        &mut self,
+        answer: Result<T, tokio_postgres::Error>,
+    ) -> Result<T, tokio_postgres::Error> {
+        self.reads_raw |= answer.as_ref().is_err_and(is_conversion);
+        answer
     }
 
     async fn ask_within<T>(
@@ -447,8 +487,11 @@ impl Settings {
     /// The first message of a poll. The isolation level is spelled out, since a server's default
     /// of `serializable` would make the poll fail on a standby or wait. Everything is `LOCAL`:
     /// behind a transaction pooler a session's setting would be a stranger's.
-    fn render_begin(&self, limit: Duration) -> String {
+    fn render_begin(&self, limit: Duration, reads_raw: bool) -> String {
         let mut sql = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; ".to_owned();
+        if reads_raw {
+            sql.push_str(RAW_TEXT);
+        }
         if self.statement_timeout {
             sql.push_str(&format!("SET LOCAL statement_timeout = {}; ", limit.as_millis().max(1)));
         }
@@ -500,9 +543,21 @@ fn is_of_console(error: &tokio_postgres::Error) -> bool {
 fn known<T>(answer: Result<T, tokio_postgres::Error>) -> Result<Option<T>, tokio_postgres::Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(error) if is_survivable(&error) => Ok(None),
+        Err(error) if is_survivable(&error) || is_conversion(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The server cannot write a name in our encoding.
+fn is_conversion(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|state| {
+        *state == SqlState::CHARACTER_NOT_IN_REPERTOIRE
+            || *state == SqlState::UNTRANSLATABLE_CHARACTER
+    })
+}
+
+fn aside_limit() -> String {
+    format!("SET LOCAL statement_timeout = {}", ASIDE_LIMIT.as_millis())
 }
 
 /// The statement ran into its limit, or stands behind one that did in the same transaction.
@@ -564,10 +619,10 @@ mod tests {
     fn settings_that_the_role_brings_are_left_to_it() {
         let all = Settings { statement_timeout: true, work_mem: true, jit: true };
         assert!(
-            all.render_begin(Duration::from_secs(5))
+            all.render_begin(Duration::from_secs(5), false)
                 .contains("SET LOCAL statement_timeout = 5000;")
         );
         let none = Settings { statement_timeout: false, work_mem: false, jit: false };
-        assert!(!none.render_begin(Duration::from_secs(5)).contains("SET"));
+        assert!(!none.render_begin(Duration::from_secs(5), false).contains("SET"));
     }
 }

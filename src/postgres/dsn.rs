@@ -200,10 +200,27 @@ const UNSUPPORTED: [&str; 27] = [
 
 /// Variables that would lead elsewhere or demand more than is done: ignoring them would connect to
 /// the wrong server, or to one that was not checked as asked.
-const UNSUPPORTED_VARIABLES: [&str; 4] =
-    ["PGREQUIREAUTH", "PGREQUIREPEER", "PGREQUIRESSL", "PGSERVICE"];
+const UNSUPPORTED_VARIABLES: [&str; 14] = [
+    "DATA_SOURCE_PASS",
+    "DATA_SOURCE_PASS_FILE",
+    "DATA_SOURCE_URI",
+    "DATA_SOURCE_URI_FILE",
+    "DATA_SOURCE_USER",
+    "DATA_SOURCE_USER_FILE",
+    "PGPASSFILE",
+    "PGREQUIREAUTH",
+    "PGREQUIREPEER",
+    "PGREQUIRESSL",
+    "PGSERVICE",
+    "PGSSLCERT",
+    "PGSSLKEY",
+    "PGSSLROOTCERT",
+];
 
 const DEFAULT_PORT: u16 = 5432;
+const KEEPALIVES_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVES_RETRIES: u32 = 3;
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Dsn {
@@ -224,10 +241,20 @@ impl Dsn {
         Self { password: Password::DsnFile(path), ..self }
     }
 
-    /// `HOST:PORT` of the first host, the socket's folder in its place for a local server. Never
-    /// user or password.
+    /// `HOST:PORT` of every host that may be tried, the socket's folder in its place for a local
+    /// server. Never user or password.
     pub fn server_label(&self) -> &str {
         &self.label
+    }
+
+    /// As whom we connect.
+    pub fn user(&self) -> &str {
+        self.config.get_user().unwrap_or_default()
+    }
+
+    /// To which database.
+    pub fn database(&self) -> &str {
+        self.config.get_dbname().unwrap_or_default()
     }
 
     /// Whether the connection string itself holds a password, whatever the environment says.
@@ -389,8 +416,8 @@ fn set_hosts(config: &mut Config, found: &Found, default_host: &str) -> Result<S
     if ports.len() > 1 && ports.len() != count {
         return Err(DsnError::Count { name: found.name("port"), found: ports.len(), hosts: count });
     }
-    let mut first_port = DEFAULT_PORT;
-    for (index, port) in ports.iter().enumerate() {
+    let mut numbers = Vec::new();
+    for port in ports {
         let port = match port.trim() {
             "" => DEFAULT_PORT,
             text => text
@@ -399,17 +426,21 @@ fn set_hosts(config: &mut Config, found: &Found, default_host: &str) -> Result<S
                 .filter(|port| *port > 0)
                 .ok_or_else(|| found.refuse("port", "a number from 1 to 65535"))?,
         };
-        if index == 0 {
-            first_port = port;
-        }
+        numbers.push(port);
         config.port(port);
     }
-    let first = hosts.first().or(addresses.first()).copied().unwrap_or(default_host);
-    Ok(if first.contains(':') && !first.starts_with('/') {
-        format!("[{first}]:{first_port}")
-    } else {
-        format!("{first}:{first_port}")
-    })
+    // One port is for all hosts; none is the default for all.
+    let port = |index| numbers.get(index).or(numbers.first()).copied().unwrap_or(DEFAULT_PORT);
+    let named = if hosts.is_empty() { addresses } else { hosts };
+    let labels = named.iter().enumerate().map(|(index, host)| {
+        let port = port(index);
+        if host.contains(':') && !host.starts_with('/') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        }
+    });
+    Ok(labels.collect::<Vec<_>>().join(","))
 }
 
 /// User, password, database and application name.
@@ -476,7 +507,11 @@ fn set_transport(config: &mut Config, found: &Found) -> Result<(), DsnError> {
     if let Some(wanted) = found.number::<u32>("keepalives", "0 or 1")? {
         config.keepalives(wanted != 0);
     }
-    // 0 leaves each of these to the system, as in libpq.
+    // A server whose machine died says nothing: the system's two hours would be two hours blind.
+    config.keepalives_idle(KEEPALIVES_IDLE);
+    config.keepalives_interval(KEEPALIVES_INTERVAL);
+    config.keepalives_retries(KEEPALIVES_RETRIES);
+    // 0 leaves each of these as it is.
     let number = |key| found.number::<u32>(key, WHOLE_NUMBER).map(|n| n.filter(|n| *n > 0));
     if let Some(seconds) = number("keepalives_idle")? {
         config.keepalives_idle(Duration::from_secs(seconds.into()));
@@ -771,7 +806,10 @@ mod tests {
             ("postgresql://u@%2Fvar%2Frun%2Fpg/d", "/var/run/pg:5432 u d -"),
             ("postgresql:///d?host=/var/run/pg&port=1&user=u", "/var/run/pg:1 u d -"),
             ("postgresql://h?dbname=d&user=u&password=p%40q", "h:5432 u d p@q"),
-            ("postgresql://u:p@h1:1,h2:2,[::2]/d?target_session_attrs=read-write&", "h1:1 u d p"),
+            (
+                "postgresql://u:p@h1:1,h2:2,[::2]/d?target_session_attrs=read-write&",
+                "h1:1,h2:2,[::2]:5432 u d p",
+            ),
             (
                 "postgresql://u:p%23s%3Ds%40w%3Ao%25rd%7Bx%2F%20y@h/d",
                 "h:5432 u d p#s=s@w:o%rd{x/ y",
@@ -786,7 +824,7 @@ mod tests {
             ("host=h user=u password=", "h:5432 u u -"),
             ("hostaddr=::1 user=u", "[::1]:5432 u u -"),
             ("host=h hostaddr=10.0.0.1 user=u", "h:5432 u u -"),
-            ("host=a,,c port=1 user=u", "a:1 u u -"),
+            ("host=a,,c port=1 user=u", "a:1,/run/default:1,c:1 u u -"),
         ];
         for (text, summarized) in expected {
             assert_eq!(summary(&parse(text).unwrap()), summarized, "{text}");

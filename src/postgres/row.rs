@@ -98,7 +98,7 @@ fn decode_backend(row: &Row) -> Result<Backend, tokio_postgres::Error> {
         pid: Pid(row.try_get(1)?),
         database: row.try_get::<_, Option<u32>>(2)?.filter(|oid| *oid != 0).map(DatabaseOid),
         role: row.try_get::<_, Option<u32>>(3)?.filter(|oid| *oid != 0).map(RoleOid),
-        application_name: row.try_get::<_, Option<&str>>(4)?.map(Arc::from),
+        application_name: row.try_get::<_, Option<Text>>(4)?.map(|name| name.0),
         state: State::from_server(row.try_get(5)?),
         state_change: row.try_get(6)?,
         wait_event: wait_event_type
@@ -117,11 +117,24 @@ fn decode_backend(row: &Row) -> Result<Backend, tokio_postgres::Error> {
 pub(super) fn decode_prepared(row: &Row) -> Result<PreparedTransaction, tokio_postgres::Error> {
     Ok(PreparedTransaction {
         transaction: row.try_get(0)?,
-        gid: row.try_get::<_, &str>(1)?.into(),
+        gid: row.try_get::<_, Text>(1)?.0,
         prepared_at: row.try_get(2)?,
         owner: RoleOid(row.try_get(3)?),
         database: DatabaseOid(row.try_get(4)?),
     })
+}
+
+/// A name somebody chose, in whatever encoding: what is no UTF-8 in it is shown as such.
+pub(super) struct Text(pub(super) Arc<str>);
+
+impl FromSql<'_> for Text {
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(String::from_utf8_lossy(raw).into()))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(*ty, Type::TEXT | Type::NAME)
+    }
 }
 
 impl FromSql<'_> for TransactionId {

@@ -373,3 +373,63 @@ async fn a_pooler_that_cannot_pass_a_poll_on_is_told_and_asked_again() {
         assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
     }
 }
+
+/// Names that are no text in the encoding they are read in: made by a client of another.
+#[tokio::test]
+async fn a_name_in_another_encoding_costs_neither_a_poll_nor_the_other_names() {
+    require!(Postgres);
+    let postgres = Postgres::builder().setting("max_prepared_transactions", "10").start().await;
+    let admin = postgres.session("admin").await;
+    admin.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").await;
+    // There é becomes one byte, and one byte that is no UTF-8 is what the shared catalogs keep.
+    let stranger = postgres.session_in("latin", "stranger").await;
+    stranger.run("CREATE ROLE \"café\"").await;
+    stranger.run("CREATE DATABASE \"café\"").await;
+    stranger.run("BEGIN; SELECT pg_advisory_xact_lock(4000)").await;
+    stranger.run("PREPARE TRANSACTION 'gid-é'").await;
+
+    let exporter = Exporter::watching(&postgres.dsn("app")).start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    eventually("all is seen, under its name as far as that can be read", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(1.0);
+        let holders = scrape.sample("pg_advisory_lock_holders");
+        holders.clone().with("key", "42").with("datname", "app").is(1.0);
+        let prepared = holders.with("key", "4000").with("datname", "latin");
+        prepared.with("application_name", "(prepared)").is(1.0);
+    })
+    .await;
+    assert!(exporter.snapshot().await.to_string().contains("gid-\u{fffd}"));
+    assert!(!exporter.log().contains("level=warn"), "{}", exporter.log());
+}
+
+/// A connect that hangs in the server has a process there already.
+#[tokio::test]
+async fn a_connect_that_hangs_is_waited_for_and_not_repeated() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let observer = postgres.session_in("postgres", "observer").await;
+    let lock = postgres.session("lock").await;
+    lock.run("BEGIN; LOCK TABLE pg_catalog.pg_database IN ACCESS EXCLUSIVE MODE").await;
+    let dsn = format!("{}?connect_timeout=1", postgres.dsn("app"));
+    let exporter = Exporter::watching(&dsn).start().await;
+    // Before it has read its database a backend shows no activity, but it waits.
+    let starting = "SELECT count(*) FROM pg_lock_status() WHERE NOT granted AND relation = 1262";
+    eventually("three connects' time went by", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(0.0);
+        let failures = scrape.sample("pg_advisory_poll_failures_total");
+        assert!(failures.with("reason", "unreachable").value() >= 3.0);
+    })
+    .await;
+    assert_eq!(observer.value(starting).await.as_deref(), Some("1"));
+    assert!(exporter.log().contains("no connection within 1s"), "{}", exporter.log());
+    let told = exporter.log().lines().filter(|line| line.contains("level=warn")).count();
+    assert_eq!(told, 1, "{}", exporter.log());
+
+    lock.run("ROLLBACK").await;
+    eventually("it goes on at once", async || {
+        exporter.scrape().await.sample("pg_advisory_up").is(1.0);
+    })
+    .await;
+}
