@@ -144,6 +144,8 @@ enum Fault {
     Application(#[from] ApplicationError),
     #[error("must be at least {0}")]
     TooSmall(&'static str),
+    #[error("the file is empty; write the connection string into it")]
+    EmptyFile,
     #[error("must be at most {0}")]
     TooLarge(&'static str),
     #[error("must be above 0 and at most 1, as in 0.02 for 2 % of the time")]
@@ -323,6 +325,9 @@ fn single_dsn(
         DsnSource::Variable(text) => parse(&text, place),
         DsnSource::File(_, path) => {
             let text = world.read_file(&path)?;
+            if text.trim().is_empty() {
+                return Err(Place::File(path).fault(Fault::EmptyFile));
+            }
             Ok(parse(&text, Place::File(path.clone()))?.with_dsn_file(path))
         }
     }

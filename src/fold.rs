@@ -60,6 +60,11 @@ impl Fold {
         }
     }
 
+    /// How many of the registry's series are past their bound.
+    pub fn past_bound(&self) -> usize {
+        self.series.past_bound()
+    }
+
     /// Puts into a view what does not go with a picture: it stays after a failed poll.
     pub fn fill(&self, view: &mut View) {
         view.polls.observed = self.observed;

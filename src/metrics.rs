@@ -116,8 +116,9 @@ const HOLD_DURATION: Family = histogram(
 );
 const WAIT_DURATION: Family = histogram(
     "pg_advisory_lock_wait_duration_seconds",
-    "How long finished waits lasted that a poll saw; the middle of the bounds. Outcome: granted, \
-     gone (without the lock, for certain) or unknown.",
+    "How long finished waits lasted that a poll saw; the middle of the bounds, so that nothing \
+     below a poll interval can be told apart. Outcome: granted, gone (without the lock, for \
+     certain) or unknown.",
 );
 const LOCK_INFO: Family = gauge(
     "pg_advisory_lock_info",

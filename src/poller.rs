@@ -60,6 +60,7 @@ struct Condition {
     privileges_hidden: bool,
     pooled: bool,
     missing_databases: BTreeSet<Arc<str>>,
+    past_bound: usize,
 }
 
 /// Kinds of outage that deserve a line of their own. A server that stops is lost, then gone, then
@@ -378,6 +379,15 @@ impl Poller {
         if is_back || !std::mem::replace(&mut self.condition.was_up, true) {
             let version = self.view.facts.version.as_deref().unwrap_or("unknown");
             tracing::info!(%server, version, role = picture.role(), "polling the server");
+        }
+        let past_bound = self.fold.past_bound();
+        if past_bound > std::mem::replace(&mut self.condition.past_bound, past_bound) {
+            tracing::warn!(
+                %server,
+                keys = past_bound,
+                "the registry has more keys than limits.registered_keys: these have no series of \
+                 their own"
+            );
         }
         let hidden = picture.privileges_sufficient == Some(false);
         if hidden && !self.condition.privileges_hidden {

@@ -155,6 +155,8 @@ pub struct SeriesSet {
     /// Labels of databases that the registry names: their series are there from the start.
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
+    /// Series of the registry that the bound left out.
+    past_bound: usize,
     counters: Counters,
     /// Names or the registry are not those that the labels were made of.
     is_stale: bool,
@@ -182,6 +184,7 @@ impl SeriesSet {
             datnames: BTreeMap::new(),
             named: HashSet::new(),
             unregistered: None,
+            past_bound: 0,
             counters: Counters::default(),
             is_stale: true,
         }
@@ -195,6 +198,12 @@ impl SeriesSet {
     /// The registry's locks that have begun, with or without a holder.
     pub fn registered(&self) -> &BTreeMap<LockSeries, Registered> {
         &self.registered
+    }
+
+    /// How many of the registry's series have no place within the bound: they show no zero, and
+    /// count under `other` when they are held.
+    pub fn past_bound(&self) -> usize {
+        self.past_bound
     }
 
     /// Names or the registry changed: at the next sample every key is asked for anew. Slots and
@@ -447,6 +456,7 @@ impl SeriesSet {
     /// Entries that name their databases have their series from the first poll on, at 0.
     fn arm(&mut self, registry: &Registry, names: &Names, now: Timestamp) {
         self.named.clear();
+        self.past_bound = 0;
         let is_utf8 = |datname: &str| {
             names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
         };
@@ -468,6 +478,8 @@ impl SeriesSet {
                     Some(registered) => registered.resolution = resolution,
                     None => self.begin_registered(series, resolution),
                 }
+            } else {
+                self.past_bound += 1;
             }
         }
     }

@@ -75,7 +75,7 @@ struct LockJson<'a> {
     key: Key,
     lock: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    display_name: Option<Cow<'a, str>>,
+    display_name: Option<Option<Cow<'a, str>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<serde_json::Map<String, serde_json::Value>>,
     candidates: Vec<CandidateJson<'a>>,
@@ -203,7 +203,8 @@ impl<'a> LockJson<'a> {
             datname: &lock.label.datname,
             key: lock.id.key,
             lock: resolution.lock.as_deref(),
-            display_name: (details && resolution.lock.is_some()).then(|| resolution.display_name()),
+            display_name: details
+                .then(|| resolution.lock.is_some().then(|| resolution.display_name())),
             parameters: details.then(|| {
                 let parameter = |(name, value): &(std::sync::Arc<str>, String)| {
                     (name.to_string(), value.clone().into())
