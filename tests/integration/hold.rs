@@ -44,7 +44,7 @@ impl Workers {
     }
 }
 
-/// N1: whose pid holds a key at every poll need not hold it for long.
+/// Whose pid holds a key at every poll need not hold it for long.
 #[tokio::test]
 async fn a_lock_taken_again_in_each_short_transaction_is_many_holds_and_never_a_long_one() {
     require!(Postgres);
@@ -100,7 +100,7 @@ async fn a_lock_taken_again_in_each_short_transaction_is_many_holds_and_never_a_
         .await;
 }
 
-/// N2: while a transaction commits, its row already stands outside of it.
+/// While a transaction commits, its row already stands outside of it.
 #[tokio::test]
 async fn a_lock_of_a_transaction_that_commits_is_never_called_session_level() {
     require!(Postgres);
@@ -147,7 +147,7 @@ async fn a_lock_of_a_transaction_that_commits_is_never_called_session_level() {
         .await;
 }
 
-/// N3: the next in the queue holds since the grant; how long others have waited says nothing of it.
+/// The next in the queue holds since the grant; how long others have waited says nothing of it.
 #[tokio::test]
 async fn a_hold_begins_at_its_grant_and_not_when_others_began_to_wait() {
     require!(Postgres);
@@ -180,7 +180,7 @@ async fn a_hold_begins_at_its_grant_and_not_when_others_began_to_wait() {
     }
 }
 
-/// N12: the truth about every hold, written down by who holds, against every claim.
+/// The truth about every hold, written down by who holds, against every claim.
 #[tokio::test]
 async fn no_hold_is_given_an_age_that_its_session_does_not_confirm() {
     require!(Postgres);
@@ -263,7 +263,6 @@ async fn no_hold_is_given_an_age_that_its_session_does_not_confirm() {
     assert!(aged > 0, "no hold was given any age, so nothing was shown");
 }
 
-/// S4.
 #[tokio::test]
 async fn a_session_lock_outlives_the_rollback_of_the_transaction_it_was_taken_in() {
     require!(Postgres);
@@ -284,7 +283,6 @@ async fn a_session_lock_outlives_the_rollback_of_the_transaction_it_was_taken_in
     assert_eq!((hold.since, changes), (since, Vec::new()), "the same hold");
 }
 
-/// S5 and F011.
 #[tokio::test]
 async fn a_lock_taken_thrice_is_one_holder_until_its_last_unlock() {
     require!(Postgres);
@@ -321,7 +319,6 @@ async fn exporter_of(postgres: &Postgres) -> Exporter {
     Exporter::serve(&["--dsn", &postgres.dsn("app"), "--poll.interval", "100ms"]).await
 }
 
-/// F011.
 #[tokio::test]
 async fn a_session_with_a_key_in_two_modes_is_one_holder_and_no_waiter() {
     require!(Postgres);
@@ -347,7 +344,6 @@ async fn a_session_with_a_key_in_two_modes_is_one_holder_and_no_waiter() {
     .await;
 }
 
-/// F036.
 #[tokio::test]
 async fn whether_a_failed_transaction_still_holds_is_read_and_not_concluded() {
     require!(Postgres);
@@ -376,7 +372,6 @@ async fn whether_a_failed_transaction_still_holds_is_read_and_not_concluded() {
     assert!(watch.hold(&savepoint, Key::bigint(503)).is_none());
 }
 
-/// F037.
 #[tokio::test]
 async fn a_prepared_transaction_holds_by_its_gid_before_and_after_a_restart() {
     require!(Postgres);
@@ -437,7 +432,7 @@ async fn a_prepared_transaction_holds_by_its_gid_before_and_after_a_restart() {
     .await;
 }
 
-/// F037, seen by someone who comes late: "since" is when it was prepared.
+/// Seen by someone who comes late: "since" is when it was prepared.
 #[tokio::test]
 async fn a_prepared_transaction_met_at_the_first_poll_holds_since_it_was_prepared() {
     require!(Postgres);
@@ -461,7 +456,6 @@ fn parse_time(text: &Value) -> Timestamp {
     Timestamp::from_unix_micros(time.as_microsecond())
 }
 
-/// F045.
 #[tokio::test]
 async fn a_holders_new_statements_do_not_make_its_hold_younger() {
     require!(Postgres);
@@ -481,7 +475,6 @@ async fn a_holders_new_statements_do_not_make_its_hold_younger() {
     }
 }
 
-/// F045.
 #[tokio::test]
 async fn a_wait_is_as_old_as_the_wait_and_not_as_its_statement() {
     require!(Postgres);
@@ -513,7 +506,6 @@ async fn a_wait_is_as_old_as_the_wait_and_not_as_its_statement() {
     statement.cancel().await;
 }
 
-/// F045.
 #[tokio::test]
 async fn an_exporter_that_starts_late_gives_a_hold_two_bounds() {
     require!(Postgres);
@@ -545,7 +537,6 @@ async fn an_exporter_that_starts_late_gives_a_hold_two_bounds() {
     .await;
 }
 
-/// N11.
 #[tokio::test]
 async fn many_sessions_that_share_a_key_are_one_entry_of_the_lock_table() {
     require!(Postgres);
