@@ -31,6 +31,7 @@ const KEYS: [&str; 10] = [
 const ROUNDS: u32 = 25;
 
 struct Actor {
+    database: &'static str,
     session: Session,
     waiting: Option<Statement>,
 }
@@ -132,9 +133,8 @@ async fn the_picture_of_a_quiet_server_is_its_lock_table_row_by_row() {
     let mut actors = Vec::new();
     for actor in 0..10 {
         let database = ["app", "app2"][actor % 2];
-        let session = postgres.session_in(database, "actor").await;
-        session.run("SET lock_timeout = '1h'").await;
-        actors.push(Actor { session, waiting: None });
+        let session = enter(&postgres, database).await;
+        actors.push(Actor { database, session, waiting: None });
     }
 
     let (mut held, mut awaited, mut round) = (0, 0, 0);
@@ -159,7 +159,7 @@ async fn the_picture_of_a_quiet_server_is_its_lock_table_row_by_row() {
         assert_eq!(after, expected, "the server was quiet");
         held += expected.iter().filter(|row| row.6).count();
         awaited += expected.iter().filter(|row| !row.6).count();
-        release(&mut actors, &mut random).await;
+        release(&postgres, &observer, &mut actors, &mut random).await;
     }
 }
 
@@ -178,20 +178,32 @@ async fn settle(observer: &Session, actors: &mut [Actor]) {
     .await;
 }
 
-/// Ends all waits, and all locks of some.
-async fn release(actors: &mut [Actor], random: &mut StdRng) {
+/// Ends all who wait, and all locks of some others. A cancel would be gentler, but it may arrive
+/// when its statement has ended, and hit the next one.
+async fn release(
+    postgres: &Postgres,
+    observer: &Session,
+    actors: &mut [Actor],
+    random: &mut StdRng,
+) {
     for actor in actors.iter_mut() {
-        if let Some(statement) = actor.waiting.take() {
-            if statement.is_finished() {
-                statement.finish().await;
-            } else {
-                // It may get the lock at the last moment, as others let go.
-                statement.cancel_or_finish().await;
-            }
-            actor.session.run("ROLLBACK").await;
-        }
-        if random.random_bool(0.3) {
+        if actor.waiting.take().is_some() {
+            let pid = actor.session.pid();
+            observer.run(&format!("SELECT pg_terminate_backend({pid})")).await;
+            let rest = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+            eventually("it is gone", async || {
+                assert_eq!(observer.value(&rest).await.as_deref(), Some("0"));
+            })
+            .await;
+            actor.session = enter(postgres, actor.database).await;
+        } else if random.random_bool(0.3) {
             actor.session.run("ROLLBACK; SELECT pg_advisory_unlock_all()").await;
         }
     }
+}
+
+async fn enter(postgres: &Postgres, database: &str) -> Session {
+    let session = postgres.session_in(database, "actor").await;
+    session.run("SET lock_timeout = '1h'").await;
+    session
 }

@@ -155,13 +155,6 @@ impl Statement {
             .expect("a statement does not panic")
     }
 
-    /// Asks the server to cancel it and waits for its end, whichever comes first.
-    pub async fn cancel_or_finish(self) {
-        let asked = self.cancel.cancel_query(NoTls).await;
-        asked.unwrap_or_else(|error| panic!("cannot cancel {}: {error}", self.sql));
-        let _ = self.try_finish().await;
-    }
-
     /// Asks the server to cancel it and waits for the error.
     pub async fn cancel(self) {
         let asked = self.cancel.cancel_query(NoTls).await;
