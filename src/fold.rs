@@ -74,11 +74,6 @@ impl Fold {
         view.datnames = self.series.datnames().cloned().collect();
     }
 
-    /// Names as they were read last.
-    pub fn names(&self) -> &Names {
-        &self.names
-    }
-
     /// New names: labels follow at the next sample.
     pub fn observe_names(&mut self, names: Names) {
         if names.databases != self.names.databases {
@@ -92,12 +87,8 @@ impl Fold {
     pub fn missing_databases(&self) -> BTreeSet<Arc<str>> {
         let known: HashSet<&str> =
             self.names.databases.values().map(|database| &*database.name).collect();
-        let armed = self.registry.armed(&self.server, |_| true);
-        armed
-            .into_iter()
-            .map(|armed| armed.datname)
-            .filter(|datname| !known.contains(&**datname))
-            .collect()
+        let named = self.registry.databases(&self.server);
+        named.filter(|datname| !known.contains(&***datname)).cloned().collect()
     }
 
     /// What the sample speaks of and no name is known for.

@@ -279,6 +279,12 @@ impl Registry {
         armed
     }
 
+    /// Databases for which an entry names keys on a server.
+    pub fn databases(&self, server: &str) -> impl Iterator<Item = &Arc<str>> {
+        let named = self.named.iter().filter(move |(_, claims)| claims.concern(server));
+        named.map(|(datname, _)| datname)
+    }
+
     /// Every name with what is known of it, by name.
     pub fn locks(&self) -> &[LockInfo] {
         &self.locks

@@ -288,9 +288,9 @@ impl SeriesSet {
         // In order of the key, so that who comes first does not depend on a hash map.
         for (key, is_awaited) in present {
             let Some(database) = databases.get_mut(&key.database) else { continue };
-            let mut seen = before.remove(&key);
+            let seen = before.remove(&key);
             let polls = seen.as_ref().map_or(0, |seen| seen.polls).saturating_add(1);
-            let known = seen.take().map(|seen| seen.label).filter(|_| !self.is_stale);
+            let known = seen.map(|seen| seen.label).filter(|_| !self.is_stale);
             let resolution = match &known {
                 Some(label) => label.resolution.clone(),
                 None => self.share(resolve(registry, &self.server, names, key)),

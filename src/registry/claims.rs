@@ -40,6 +40,11 @@ impl Claims {
         })
     }
 
+    /// Whether any claim is for this server.
+    pub(super) fn concern(&self, server: &str) -> bool {
+        self.0.values().flatten().any(|claim| claim.holds_on(server, true))
+    }
+
     /// Every key and every pattern with a claim for this server.
     pub(super) fn series(
         &self,
