@@ -79,7 +79,11 @@ impl Replay {
     }
 
     fn render(&self) -> String {
-        let process = Process { registry: &self.registry, registry_read_at: self.now };
+        let process = Process {
+            registry: &self.registry,
+            registry_read_at: self.now,
+            registry_is_current: true,
+        };
         let families = collect_families(process, [&self.view], self.now);
         let exposition = render_families(&families, Format::Text);
         assert_eq!(exposition.dropped, 0, "a series came twice");
