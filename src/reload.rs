@@ -198,9 +198,10 @@ impl RegistryFiles {
         match self.fetch_registry() {
             Ok(registry) => {
                 let before = self.loaded.borrow().registry.clone();
-                log_reload(&before, &registry, self.paths.len());
-                log_conflicts(&registry, before.conflicts());
                 self.publish(registry);
+                let registry = &self.loaded.borrow().registry;
+                log_reload(&before, registry, self.paths.len());
+                log_conflicts(registry, before.conflicts());
             }
             Err(error) => self.refuse(&error, cause),
         }
@@ -319,5 +320,197 @@ fn log_reload(before: &Registry, now: &Registry, files: usize) {
 fn log_conflicts(registry: &Registry, told: &[Conflict]) {
     for conflict in registry.conflicts().iter().filter(|conflict| !told.contains(conflict)) {
         tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
+    const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
+    const BROKEN: &str = "locks: [{ name: jobs, key: 1.5 }]\n";
+
+    /// A registry of one file, as it is after the looks that follow the start.
+    struct Watched {
+        folder: TempDir,
+        files: RegistryFiles,
+        loaded: watch::Receiver<Loaded>,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("registry.yaml"), JOBS).unwrap();
+            Self::start(folder)
+        }
+
+        fn start(folder: TempDir) -> Self {
+            let files = RegistryFiles::load(vec![folder.path().join("registry.yaml")]).unwrap();
+            let loaded = files.subscribe();
+            let mut watched = Self { folder, files, loaded };
+            watched.settle();
+            assert!(!watched.is_news(), "nothing changed since the start");
+            watched
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        fn write(&self, text: &str) {
+            fs::write(self.path("registry.yaml"), text).unwrap();
+        }
+
+        /// Looks until nothing is about to change.
+        fn settle(&mut self) {
+            while self.files.look() == SETTLE {}
+        }
+
+        /// Whether anything was published since this was asked last.
+        fn is_news(&mut self) -> bool {
+            let is_news = self.loaded.has_changed().unwrap();
+            self.loaded.mark_unchanged();
+            is_news
+        }
+
+        /// The name in use, and whether it is what the file says.
+        fn state(&self) -> (String, bool) {
+            let loaded = self.loaded.borrow();
+            (loaded.registry.locks()[0].name.to_string(), loaded.is_current)
+        }
+    }
+
+    #[test]
+    fn a_change_is_read_once_two_looks_found_it_alike() {
+        let mut watched = Watched::new();
+        watched.write("locks: []  # half");
+        assert_eq!(watched.files.look(), SETTLE);
+        watched.write(MAILS);
+        assert_eq!(watched.files.look(), SETTLE, "it is still being written");
+        assert_eq!(watched.state(), ("jobs".into(), true));
+        assert_eq!(watched.files.look(), LOOK_EVERY);
+        assert_eq!(watched.state(), ("mails".into(), true));
+    }
+
+    #[test]
+    fn a_touch_and_the_same_text_in_a_new_file_are_no_change() {
+        let mut watched = Watched::new();
+        let file = File::options().write(true).open(watched.path("registry.yaml")).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(watched.files.look(), SETTLE, "it is looked at more closely");
+        watched.settle();
+        fs::write(watched.path("new"), JOBS).unwrap();
+        fs::rename(watched.path("new"), watched.path("registry.yaml")).unwrap();
+        assert_eq!(watched.files.look(), SETTLE);
+        watched.settle();
+        assert!(!watched.is_news());
+    }
+
+    #[test]
+    fn a_file_that_is_gone_for_a_moment_is_not_missed() {
+        let mut watched = Watched::new();
+        fs::rename(watched.path("registry.yaml"), watched.path("registry.yaml~")).unwrap();
+        assert_eq!(watched.files.look(), SETTLE);
+        watched.write(JOBS);
+        watched.settle();
+        assert!(!watched.is_news());
+    }
+
+    #[test]
+    fn a_file_that_stays_away_is_a_fault_until_it_is_back() {
+        let mut watched = Watched::new();
+        fs::remove_file(watched.path("registry.yaml")).unwrap();
+        watched.settle();
+        assert_eq!(watched.state(), ("jobs".into(), false));
+        assert!(watched.is_news());
+        watched.settle();
+        assert!(!watched.is_news());
+        watched.write(JOBS);
+        watched.settle();
+        assert_eq!(watched.state(), ("jobs".into(), true));
+    }
+
+    #[test]
+    fn a_broken_file_leaves_the_registry_in_use_until_it_is_mended() {
+        let mut watched = Watched::new();
+        let read_at = watched.loaded.borrow().read_at;
+        watched.write(BROKEN);
+        watched.settle();
+        assert_eq!(watched.state(), ("jobs".into(), false));
+        assert_eq!(watched.loaded.borrow().read_at, read_at);
+        watched.write(MAILS);
+        watched.settle();
+        assert_eq!(watched.state(), ("mails".into(), true));
+    }
+
+    #[test]
+    fn what_failed_is_tried_again_though_the_files_say_the_same() {
+        let mut watched = Watched::new();
+        watched.write(BROKEN);
+        watched.settle();
+        watched.write(MAILS);
+        // As if the file had been whole all the while, and only its reading had failed.
+        let contents = watched.files.fetch_contents();
+        watched.files.contents = contents;
+        watched.settle();
+        assert_eq!(watched.state(), ("mails".into(), true));
+    }
+
+    #[test]
+    fn a_config_map_that_swaps_its_link_is_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (version, text) in [("..1", JOBS), ("..2", MAILS)] {
+            fs::create_dir(path(version)).unwrap();
+            fs::write(path(version).join("registry.yaml"), text).unwrap();
+        }
+        symlink("..1", path("..data")).unwrap();
+        symlink("..data/registry.yaml", path("registry.yaml")).unwrap();
+        let mut watched = Watched::start(folder);
+        symlink("..2", watched.path("..data_tmp")).unwrap();
+        fs::rename(watched.path("..data_tmp"), watched.path("..data")).unwrap();
+        fs::remove_dir_all(watched.path("..1")).unwrap();
+        watched.settle();
+        assert_eq!(watched.state(), ("mails".into(), true));
+    }
+
+    #[test]
+    fn who_asks_is_answered_at_once_and_once() {
+        let mut watched = Watched::new();
+        watched.files.reload_now();
+        assert!(watched.is_news(), "the same text is read again");
+        watched.write(MAILS);
+        watched.files.reload_now();
+        assert_eq!(watched.state(), ("mails".into(), true));
+        assert!(watched.is_news());
+        watched.settle();
+        assert!(!watched.is_news(), "the look after it finds nothing new");
+    }
+
+    #[test]
+    fn what_is_no_file_any_more_is_not_opened() {
+        let mut watched = Watched::new();
+        fs::remove_file(watched.path("registry.yaml")).unwrap();
+        let _socket = UnixListener::bind(watched.path("registry.yaml")).unwrap();
+        watched.files.reload_now();
+        assert_eq!(watched.state(), ("jobs".into(), false));
+        let error = watched.files.fetch_registry().unwrap_err();
+        assert!(matches!(error, ReloadError::NotAFile { .. }), "{error}");
+    }
+
+    #[test]
+    fn no_files_are_never_a_change() {
+        let mut files = RegistryFiles::load(Vec::new()).unwrap();
+        let loaded = files.subscribe();
+        while files.look() == SETTLE {}
+        assert!(!loaded.has_changed().unwrap());
+        files.reload_now();
+        assert!(loaded.borrow().is_current);
     }
 }
