@@ -527,6 +527,7 @@ mod tests {
         let mut watched = Watched::new();
         watched.files.reload_now();
         assert!(watched.is_news(), "the same text is read again");
+        assert_eq!(watched.files.look(), SETTLE, "it was not seen to be settled");
         watched.write(MAILS);
         watched.files.reload_now();
         assert_eq!(watched.state(), ("mails".into(), true));
