@@ -233,6 +233,7 @@ impl RegistryFiles {
 
     /// Keeps the registry in use.
     fn refuse(&mut self, error: &ReloadError, cause: Cause) {
+        self.loaded.send_if_modified(|loaded| std::mem::replace(&mut loaded.is_current, false));
         let fault = format!("{error:?}");
         if cause != Cause::Failed || self.fault.as_ref() != Some(&fault) {
             tracing::error!(
@@ -242,7 +243,6 @@ impl RegistryFiles {
             );
         }
         self.fault = Some(fault);
-        self.loaded.send_if_modified(|loaded| std::mem::replace(&mut loaded.is_current, false));
     }
 
     /// All that the registry in use depends on. Here is the place for files that a registry names

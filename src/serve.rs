@@ -22,7 +22,8 @@ use crate::view::{View, render_snapshot};
 ///
 /// # Panics
 ///
-/// When a poller or the watch over the files panics: half an exporter that looks whole would be worse than none.
+/// When a poller or the watch over the files panics: half an exporter that looks whole would be
+/// worse than none.
 pub async fn serve(
     config: Config,
     registry_files: RegistryFiles,
