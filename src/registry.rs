@@ -29,9 +29,11 @@ use crate::key::Key;
 
 mod claims;
 mod document;
+mod encoding;
 mod entry;
 mod fault;
 mod fields;
+mod function;
 mod glob;
 pub mod hash;
 mod number;
