@@ -22,48 +22,53 @@ pub enum Encoding {
     /// ISO 8859-9. The web calls windows-1254 so, which differs in 0x80 to 0x9f.
     Latin5,
     /// One that the web has too.
-    Other(&'static whatwg::Encoding),
+    Other(WebEncoding),
 }
+
+/// An encoding of the server of which it is known where the web's differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WebEncoding(&'static whatwg::Encoding);
 
 impl Encoding {
     /// By the server's name for it, that of `pg_encoding_to_char`. `None` for those that cannot be
     /// written here, SQL_ASCII among them: in all of the server's encodings ASCII is ASCII, but
     /// nothing is known of other characters.
     pub fn of_server(name: &str) -> Option<Self> {
-        Some(match name {
-            "UTF8" => Self::Utf8,
-            "LATIN1" => Self::Latin1,
-            "LATIN2" => Self::Other(whatwg::ISO_8859_2),
-            "LATIN3" => Self::Other(whatwg::ISO_8859_3),
-            "LATIN4" => Self::Other(whatwg::ISO_8859_4),
-            "LATIN5" => Self::Latin5,
-            "LATIN6" => Self::Other(whatwg::ISO_8859_10),
-            "LATIN7" => Self::Other(whatwg::ISO_8859_13),
-            "LATIN8" => Self::Other(whatwg::ISO_8859_14),
-            "LATIN9" => Self::Other(whatwg::ISO_8859_15),
-            "LATIN10" => Self::Other(whatwg::ISO_8859_16),
-            "ISO_8859_5" => Self::Other(whatwg::ISO_8859_5),
-            "ISO_8859_6" => Self::Other(whatwg::ISO_8859_6),
-            "ISO_8859_7" => Self::Other(whatwg::ISO_8859_7),
-            "ISO_8859_8" => Self::Other(whatwg::ISO_8859_8),
-            "KOI8R" => Self::Other(whatwg::KOI8_R),
-            "KOI8U" => Self::Other(whatwg::KOI8_U),
-            "WIN866" => Self::Other(whatwg::IBM866),
-            "WIN874" => Self::Other(whatwg::WINDOWS_874),
-            "WIN1250" => Self::Other(whatwg::WINDOWS_1250),
-            "WIN1251" => Self::Other(whatwg::WINDOWS_1251),
-            "WIN1252" => Self::Other(whatwg::WINDOWS_1252),
-            "WIN1253" => Self::Other(whatwg::WINDOWS_1253),
-            "WIN1254" => Self::Other(whatwg::WINDOWS_1254),
-            "WIN1255" => Self::Other(whatwg::WINDOWS_1255),
-            "WIN1256" => Self::Other(whatwg::WINDOWS_1256),
-            "WIN1257" => Self::Other(whatwg::WINDOWS_1257),
-            "WIN1258" => Self::Other(whatwg::WINDOWS_1258),
-            "EUC_CN" => Self::Other(whatwg::GBK),
-            "EUC_JP" => Self::Other(whatwg::EUC_JP),
-            "EUC_KR" => Self::Other(whatwg::EUC_KR),
+        let web = match name {
+            "UTF8" => return Some(Self::Utf8),
+            "LATIN1" => return Some(Self::Latin1),
+            "LATIN2" => whatwg::ISO_8859_2,
+            "LATIN3" => whatwg::ISO_8859_3,
+            "LATIN4" => whatwg::ISO_8859_4,
+            "LATIN5" => return Some(Self::Latin5),
+            "LATIN6" => whatwg::ISO_8859_10,
+            "LATIN7" => whatwg::ISO_8859_13,
+            "LATIN8" => whatwg::ISO_8859_14,
+            "LATIN9" => whatwg::ISO_8859_15,
+            "LATIN10" => whatwg::ISO_8859_16,
+            "ISO_8859_5" => whatwg::ISO_8859_5,
+            "ISO_8859_6" => whatwg::ISO_8859_6,
+            "ISO_8859_7" => whatwg::ISO_8859_7,
+            "ISO_8859_8" => whatwg::ISO_8859_8,
+            "KOI8R" => whatwg::KOI8_R,
+            "KOI8U" => whatwg::KOI8_U,
+            "WIN866" => whatwg::IBM866,
+            "WIN874" => whatwg::WINDOWS_874,
+            "WIN1250" => whatwg::WINDOWS_1250,
+            "WIN1251" => whatwg::WINDOWS_1251,
+            "WIN1252" => whatwg::WINDOWS_1252,
+            "WIN1253" => whatwg::WINDOWS_1253,
+            "WIN1254" => whatwg::WINDOWS_1254,
+            "WIN1255" => whatwg::WINDOWS_1255,
+            "WIN1256" => whatwg::WINDOWS_1256,
+            "WIN1257" => whatwg::WINDOWS_1257,
+            "WIN1258" => whatwg::WINDOWS_1258,
+            "EUC_CN" => whatwg::GBK,
+            "EUC_JP" => whatwg::EUC_JP,
+            "EUC_KR" => whatwg::EUC_KR,
             _ => return None,
-        })
+        };
+        Some(Self::Other(WebEncoding(web)))
     }
 
     /// By a name that a registry file gives it: `utf-8`, `utf-16le`, `utf-16be`, `latin1`, or the
@@ -85,7 +90,7 @@ impl Encoding {
             Self::Utf16Be => Some(text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
             Self::Latin1 => text.chars().map(|c| u8::try_from(c).ok()).collect(),
             Self::Latin5 => text.chars().map(latin5).collect(),
-            Self::Other(encoding) => encode_as_server(encoding, text),
+            Self::Other(WebEncoding(encoding)) => encode_as_server(encoding, text),
         }
     }
 }

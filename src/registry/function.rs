@@ -171,12 +171,12 @@ impl Function {
                 Output::bytes(uuid)
             }
             Self::Hex => Output::bytes(hex(input)),
-            Self::Crc32 => Output::word(Crc::<u32>::new(&CRC_32_ISO_HDLC).checksum(input), 32),
+            Self::Crc32 => Output::word(CRC_32.checksum(input), 32),
             Self::Fnv1_32 => Output::word(fnv1_32(input), 32),
             Self::Fnv1a32 => Output::word(fnv1a_32(input), 32),
             Self::Fnv1_64 => Output::word(fnv1_64(input), 64),
             Self::Fnv1a64 => Output::word(fnv1a_64(input), 64),
-            Self::Crc64Ecma => Output::word(Crc::<u64>::new(&CRC_64_XZ).checksum(input), 64),
+            Self::Crc64Ecma => Output::word(CRC_64.checksum(input), 64),
             Self::Djb2Xor => Output::word(djb2_xor(input), 32),
             Self::Ascii7 => Output::word(encode_ascii7(self.text(input)?)?, 64),
             Self::Phash2 => {
@@ -338,6 +338,9 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
+static CRC_32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+static CRC_64: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+
 const FNV_OFFSET_32: u32 = 0x811c_9dc5;
 const FNV_PRIME_32: u32 = 0x0100_0193;
 const FNV_OFFSET_64: u64 = 0xcbf2_9ce4_8422_2325;
@@ -400,4 +403,388 @@ fn parse_integer(text: &str, base: u32) -> Result<i128, InputError> {
         .ok()
         .filter(|value| range.contains(value))
         .ok_or_else(|| InputError::Outside64Bits(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn word(function: &Function, input: &str) -> i128 {
+        match function.apply(input.as_bytes()).unwrap() {
+            Output::Word(word) => word.value,
+            Output::Bytes(bytes) => panic!("{} gave {bytes:?}", function.as_str()),
+        }
+    }
+
+    fn bytes(function: &Function, input: &str) -> Vec<u8> {
+        match function.apply(input.as_bytes()).unwrap() {
+            Output::Bytes(bytes) => bytes,
+            Output::Word(word) => panic!("{} gave {word:?}", function.as_str()),
+        }
+    }
+
+    fn big_endian(function: &Function, input: &str) -> i64 {
+        i64::from_be_bytes(bytes(function, input)[..8].try_into().unwrap())
+    }
+
+    fn little_endian(function: &Function, input: &str) -> i64 {
+        i64::from_le_bytes(bytes(function, input)[..8].try_into().unwrap())
+    }
+
+    /// Every function, with some parameters.
+    fn all() -> Vec<Function> {
+        vec![
+            Function::Md5,
+            Function::Sha1,
+            Function::Sha224,
+            Function::Sha256,
+            Function::Sha384,
+            Function::Sha512,
+            Function::HkdfSha256 { info: vec![], salt: vec![] },
+            Function::Uuid5 { namespace: [0; 16] },
+            Function::Uuid,
+            Function::Hex,
+            Function::Crc32,
+            Function::Fnv1_32,
+            Function::Fnv1a32,
+            Function::Fnv1_64,
+            Function::Fnv1a64,
+            Function::Crc64Ecma,
+            Function::Djb2Xor,
+            Function::Ascii7,
+            Function::Phash2,
+            Function::Hashtext,
+            Function::Hashtextextended { seed: 0 },
+            Function::JavaHash,
+            Function::Integer { base: 10 },
+        ]
+    }
+
+    #[test]
+    fn crc32_is_that_of_the_tools() {
+        assert_eq!(word(&Function::Crc32, "mydb"), 285_543_882);
+        assert_eq!(word(&Function::Crc32, "mydb") * 2_053_462_845, 586_353_752_304_064_290); // Rails
+        assert_eq!(word(&Function::Crc32, "pdf-creation"), 572_123_647); // Symfony Lock
+        assert_eq!(word(&Function::Crc32, "build-reaper"), 997_540_461); // Concourse
+        assert_eq!(word(&Function::Crc32, "task_manager_lock"), 1_226_251_610); // django-pglocks
+        assert_eq!(word(&Function::Crc32, "my_lock") & 0x7fff_ffff, 1_202_238_042); // with_advisory_lock
+        assert_eq!(word(&Function::Crc32, "workflow_manager_lock"), 1_121_753_405); // AWX
+        assert_eq!(word(&Function::Crc32, "mydb") * 0x3d32_ad9e, 293_176_876_009_260_204); // sqlx
+        assert_eq!(word(&Function::Crc32, "grafana") * 1_486_364_155 % (1 << 32), 4_004_004_031);
+        // golang-migrate, whose test this is.
+        let golang_migrate = word(&Function::Crc32, "schema_name_1\0schema_name_2\0database_name");
+        assert_eq!(golang_migrate * 1_486_364_155 % (1 << 32), 3_743_845_847);
+    }
+
+    #[test]
+    fn crc64_is_that_of_goose() {
+        assert_eq!(word(&Function::Crc64Ecma, "goose"), 5_887_940_537_704_921_958);
+    }
+
+    #[test]
+    fn fnv_is_that_of_the_tools_and_of_its_authors() {
+        assert_eq!(word(&Function::Fnv1_32, "atlas_migrate_execute"), 2_686_470_616);
+        assert_eq!(word(&Function::Fnv1_32, "atlas_migrate_diff"), 361_947_982);
+        assert_eq!(word(&Function::Fnv1_32, "schema_migrations:migrations"), 1_308_612_253);
+        let sourcegraph = word(&Function::Fnv1_32, "example-namespace");
+        assert_eq!(sourcegraph - (1 << 32), -1_833_924_545);
+        assert_eq!(word(&Function::Fnv1_64, "example-lock"), 12_301_177_983_736_763_523); // Coder
+        assert_eq!(word(&Function::Fnv1_64, "some content for hashing purposes"), {
+            1_854_036_014_321_452_184 // River
+        });
+        // From the tables of draft-eastlake-fnv.
+        assert_eq!(word(&Function::Fnv1_32, "foobar"), 0x31f0_b262);
+        assert_eq!(word(&Function::Fnv1a32, "foobar"), 0xbf9c_f968);
+        assert_eq!(word(&Function::Fnv1_64, "foobar"), 0x340d_8765_a4dd_a9c2);
+        assert_eq!(word(&Function::Fnv1a64, "foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(word(&Function::Fnv1a32, ""), 0x811c_9dc5);
+        assert_eq!(word(&Function::Fnv1a64, ""), 0xcbf2_9ce4_8422_2325);
+    }
+
+    #[test]
+    fn djb2_xor_is_that_of_infisical() {
+        let hash = word(&Function::Djb2Xor, "create-project:6f1c2d3e");
+        let signed = u32::try_from(hash).unwrap().cast_signed();
+        assert_eq!(signed.unsigned_abs(), 1_695_283_356);
+    }
+
+    #[test]
+    fn java_hash_is_of_utf16_and_signed() {
+        assert_eq!(word(&Function::JavaHash, "public"), -977_423_767);
+        assert_eq!(word(&Function::JavaHash, "databasechangeloglock"), -1_497_367_772);
+        let flyway = word(&Function::JavaHash, "\"app\".\"flyway_schema_history\"");
+        assert_eq!(77_431_708_279_161 + flyway, 77_431_436_970_681);
+        let flyway = word(&Function::JavaHash, "\"public\".\"flyway_schema_history\"");
+        assert_eq!(77_431_708_279_161 + flyway, 77_433_833_903_597);
+        assert_eq!(word(&Function::JavaHash, "🔒"), 31 * 0xd83d + 0xdd12);
+    }
+
+    #[test]
+    fn phash2_is_that_of_ecto_and_oban() {
+        assert_eq!(word(&Function::Phash2, "\"public\""), 46_515_530);
+        assert_eq!(word(&Function::Phash2, "{:ecto, nil, MyApp.Repo}"), 41_811_489);
+        assert_eq!(word(&Function::Phash2, "{:ecto, \"tenant_a\", MyApp.Repo}"), 17_122_987);
+    }
+
+    #[test]
+    fn hashes_of_the_server_are_signed_and_take_a_seed() {
+        assert_eq!(word(&Function::Hashtext, "orders"), 1_108_812_256);
+        assert_eq!(word(&Function::Hashtext, ""), -1_477_818_771);
+        assert_eq!(word(&Function::Hashtext, "pgmq.queue_orders"), 20_675_298);
+        assert_eq!(word(&Function::Hashtext, "alembic"), -441_799_288);
+        assert_eq!(word(&Function::Hashtext, "pg_backup"), -1_010_065_801); // wal-g
+        assert_eq!(word(&Function::Hashtext, "pg_partman run_maintenance"), -988_976_779);
+        assert_eq!(word(&Function::Hashtext, "240637210313170947"), -199_031_220); // Zitadel
+        // TimescaleDB takes the same bits as unsigned.
+        let unsigned = word(&Function::Hashtext, "example_wait_point").rem_euclid(1 << 32);
+        assert_eq!(unsigned, 3_800_296_957);
+        let seed = |seed| Function::Hashtextextended { seed };
+        assert_eq!(word(&seed(0), "a"), 3_591_986_179_850_072_241);
+        assert_eq!(word(&seed(-1), "t"), -2_406_718_962_056_194_024);
+    }
+
+    #[test]
+    fn md5_and_sha_are_those_of_the_tools() {
+        let job = "good_jobs-3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11";
+        assert_eq!(big_endian(&Function::Md5, job), 422_608_320_970_316_224);
+        assert_eq!(big_endian(&Function::Md5, "account"), -2_132_379_389_342_958_165);
+        assert_eq!(big_endian(&Function::Md5, "mydb.pgboss.pgboss"), -7_239_720_673_577_547_872);
+        assert_eq!(big_endian(&Function::Sha224, "mydb.pgboss.pgboss"), 8_820_760_855_626_851_337);
+        assert_eq!(big_endian(&Function::Sha256, job), -4_879_616_444_660_495_535);
+        assert_eq!(little_endian(&Function::Sha256, "my_lock"), -7_326_441_835_665_241_985);
+        assert_eq!(
+            little_endian(&Function::Sha1, "some very long name"),
+            1_765_484_347_666_752_899
+        );
+        let oca = "import_record(prestashop.backend, 1, prestashop.res.partner.category, 12)";
+        assert_eq!(little_endian(&Function::Sha1, oca), 7_486_222_466_910_811_147);
+        // dramatiq-pg: bytes 12 to 19, minus 2^63.
+        let digest = bytes(&Function::Sha256, "default3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11");
+        let middle = u64::from_be_bytes(digest[12..20].try_into().unwrap());
+        assert_eq!(i128::from(middle) - (1 << 63), -7_102_997_049_612_220_098);
+        // FIPS 180-4.
+        assert_eq!(bytes(&Function::Sha384, "abc")[..4], [0xcb, 0x00, 0x75, 0x3f]);
+        assert_eq!(bytes(&Function::Sha512, "abc")[..4], [0xdd, 0xaf, 0x35, 0xa1]);
+    }
+
+    #[test]
+    fn hkdf_is_that_of_sqlx_and_takes_a_salt() {
+        let info = b"SQLx (Rust) Postgres advisory lock".to_vec();
+        let sqlx = Function::HkdfSha256 { info, salt: vec![] };
+        assert_eq!(little_endian(&sqlx, "my first Postgres advisory lock!"), {
+            -5_560_419_505_042_474_287
+        });
+        // Test case 1 of RFC 5869.
+        let salted =
+            Function::HkdfSha256 { info: (0xf0..=0xf9).collect(), salt: (0x00..=0x0c).collect() };
+        let output = salted.apply(&[0x0b; 22]).unwrap();
+        let Output::Bytes(output) = output else { panic!("{output:?}") };
+        assert_eq!(output.len(), 32);
+        assert_eq!(output[..8], [0x3c, 0xb2, 0x5f, 0x25, 0xfa, 0xac, 0xd5, 0x7a]);
+    }
+
+    #[test]
+    fn uuid5_is_that_of_good_job() {
+        let dns = Function::Uuid5 { namespace: parse_namespace("dns").unwrap() };
+        let job = "good_jobs-3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11";
+        assert_eq!(big_endian(&dns, job), 1_273_536_194_355_024_915);
+        // From RFC 9562.
+        let uuid = parse_uuid("2ed6657d-e927-568b-95e1-2665a8aea6a2").unwrap();
+        assert_eq!(bytes(&dns, "www.example.com"), uuid);
+    }
+
+    #[test]
+    fn uuids_are_read_in_their_usual_spellings() {
+        let uuid = bytes(&Function::Uuid, "018f9f3c-6d7e-7b42-9a55-1c2d3e4f5a6b");
+        let half =
+            |range: std::ops::Range<usize>| u64::from_be_bytes(uuid[range].try_into().unwrap());
+        // Pulp folds the halves.
+        assert_eq!((half(0..8) ^ half(8..16)) & (u64::MAX >> 1), 2_007_060_694_380_388_649);
+        assert_eq!(bytes(&Function::Uuid, "018F9F3C6D7E7B429A551C2D3E4F5A6B"), uuid);
+        for broken in [
+            "",
+            "018f9f3c-6d7e-7b42-9a55-1c2d3e4f5a6",
+            "018f9f3c6d7e-7b42-9a55-1c2d3e4f5a6b",
+            "018f9f3c-6d7e-7b42-9a55-1c2d3e4f5a6g",
+            "+18f9f3c6d7e7b429a551c2d3e4f5a6b",
+            "{018f9f3c-6d7e-7b42-9a55-1c2d3e4f5a6b}",
+        ] {
+            assert_eq!(parse_uuid(broken), None, "{broken}");
+            assert_eq!(
+                Function::Uuid.apply(broken.as_bytes()),
+                Err(InputError::NotUuid(broken.to_owned()))
+            );
+        }
+    }
+
+    #[test]
+    fn namespaces_are_known_by_word_or_uuid() {
+        let namespaces = ["dns", "url", "oid", "x500"].map(|word| parse_namespace(word).unwrap());
+        let last_of_first_group = namespaces.map(|namespace| namespace[3]);
+        assert_eq!(last_of_first_group, [0x10, 0x11, 0x12, 0x14]);
+        assert_eq!(parse_namespace("6ba7b810-9dad-11d1-80b4-00c04fd430c8"), Some(namespaces[0]));
+        assert_eq!(parse_namespace("DNS"), None);
+    }
+
+    #[test]
+    fn hex_writes_lower_case_digits() {
+        assert_eq!(bytes(&Function::Hex, "\0\x0f~é"), b"000f7ec3a9");
+        // closure_tree: 33 digits of a SHA-1.
+        let digest = bytes(&Function::Sha1, "ClosureTree::Category");
+        let Output::Bytes(digits) = Function::Hex.apply(&digest).unwrap() else { panic!() };
+        let Output::Word(crc) = Function::Crc32.apply(&digits[..33]).unwrap() else { panic!() };
+        assert_eq!(crc.value & 0x7fff_ffff, 433_585_466);
+    }
+
+    #[test]
+    fn integers_are_read_in_their_base_up_to_64_bits() {
+        let hexadecimal = Function::Integer { base: 16 };
+        assert_eq!(word(&hexadecimal, "00000000000000ff"), 255);
+        assert_eq!(word(&hexadecimal, "FFFFFFFFFFFFFFFF"), i128::from(u64::MAX));
+        let decimal = Function::Integer { base: 10 };
+        assert_eq!(word(&decimal, "-9223372036854775808"), i128::from(i64::MIN));
+        for outside in ["18446744073709551616", "-9223372036854775809", &"9".repeat(60)] {
+            assert_eq!(
+                decimal.apply(outside.as_bytes()),
+                Err(InputError::Outside64Bits(outside.to_owned()))
+            );
+        }
+        for broken in ["", "-", "+1", "1_000", "1.5", " 1", "ff", "--1"] {
+            assert_eq!(
+                decimal.apply(broken.as_bytes()),
+                Err(InputError::NotDigits { text: broken.to_owned(), base: 10 })
+            );
+        }
+        for base in [0, 1, 37] {
+            assert_eq!(Function::Integer { base }.apply(b"1"), Err(InputError::Base(base)));
+        }
+    }
+
+    #[test]
+    fn ascii7_is_that_of_distributed_lock() {
+        let pair = |name: &str| {
+            let word = u64::try_from(word(&Function::Ascii7, name)).unwrap();
+            let [high, low] = [word >> 32, word & 0xffff_ffff];
+            [high, low].map(|half| u32::try_from(half).unwrap().cast_signed())
+        };
+        assert_eq!(pair("jobs"), [-708_896_969, -1]);
+        assert_eq!(pair("my-lock"), [-605_720_883, -118_112_257]);
+        assert_eq!(pair(""), [i32::MAX, -1]);
+        assert_eq!(decode_ascii7(u64::MAX >> 1).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn ascii7_has_room_for_nine_ascii_characters() {
+        assert!(Function::Ascii7.apply(b"nine char").is_ok());
+        assert_eq!(Function::Ascii7.apply(b"ten chars!"), {
+            Err(InputError::TooLong("ten chars!".to_owned()))
+        });
+        assert_eq!(Function::Ascii7.apply("é".as_bytes()), {
+            Err(InputError::NotAscii("é".to_owned()))
+        });
+    }
+
+    #[test]
+    fn words_that_no_name_was_packed_into_decode_to_nothing() {
+        assert_eq!(decode_ascii7(u64::MAX), None); // no 0 before the 1s
+        assert_eq!(decode_ascii7(0), None); // nine NULs
+        assert_eq!(decode_ascii7(42), None);
+        assert_eq!(decode_ascii7(u64::MAX >> 2), None); // one bit is no character
+        assert_eq!(decode_ascii7((0x7f << 57) | (u64::MAX >> 8)), None); // DEL
+        assert_eq!(decode_ascii7((0x1f << 57) | (u64::MAX >> 8)), None);
+    }
+
+    #[test]
+    fn text_functions_refuse_other_bytes() {
+        for function in all() {
+            let takes_text = matches!(
+                function,
+                Function::Uuid
+                    | Function::Ascii7
+                    | Function::Phash2
+                    | Function::JavaHash
+                    | Function::Integer { .. }
+            );
+            let refused = Err(InputError::NotText { function: function.as_str() });
+            assert_eq!(function.apply(b"\xff") == refused, takes_text, "{}", function.as_str());
+        }
+        assert_eq!(
+            Function::JavaHash.apply(b"\xff").unwrap_err().to_string(),
+            "java_hash takes text, and its input is not valid UTF-8: leave its encoding out, or \
+             write the bytes of an inner hash as text with hex"
+        );
+    }
+
+    #[test]
+    fn only_the_server_refuses_nul() {
+        for function in all().iter().filter(|function| function.hashes_database_text()) {
+            let refused = Err(InputError::Nul { function: function.as_str() });
+            assert_eq!(function.apply(b"a\0b"), refused);
+        }
+        assert!(Function::Crc32.apply(b"a\0b").is_ok());
+    }
+
+    #[test]
+    fn a_broken_term_is_refused_with_its_mend() {
+        assert_eq!(
+            Function::Phash2.apply(b"public").unwrap_err().to_string(),
+            "phash2 takes an Elixir term as inspect prints it: public alone is not a term: \
+             write \"\\\"public\\\"\" for a string or \":public\" for an atom"
+        );
+    }
+
+    #[test]
+    fn what_a_function_gives_is_known_beforehand() {
+        for function in all() {
+            let inputs = ["1", "018f9f3c6d7e7b429a551c2d3e4f5a6b"];
+            let input = inputs[usize::from(function == Function::Uuid)];
+            let output = function.apply(input.as_bytes()).unwrap();
+            let gives_bytes = matches!(output, Output::Bytes(_));
+            assert_eq!(function.gives_bytes(), gives_bytes, "{}", function.as_str());
+        }
+    }
+
+    #[test]
+    fn every_function_has_a_word_of_its_own() {
+        let words: std::collections::BTreeSet<_> = all().iter().map(Function::as_str).collect();
+        assert_eq!(words.len(), all().len());
+        let words_of_server: Vec<_> = all()
+            .iter()
+            .filter(|function| function.hashes_database_text())
+            .map(Function::as_str)
+            .collect();
+        assert_eq!(words_of_server, ["hashtext", "hashtextextended"]);
+    }
+
+    proptest! {
+        #[test]
+        fn packed_names_are_decoded(name in "[ -~]{0,9}") {
+            let word = u64::try_from(word(&Function::Ascii7, &name)).unwrap();
+            prop_assert_eq!(decode_ascii7(word), Some(name));
+        }
+
+        #[test]
+        fn what_is_decoded_packs_to_the_same_word(
+            characters in proptest::collection::vec(0_u64..0x80, 0..=9),
+            noise in 0_u64..4,
+        ) {
+            let packed = characters.iter().rev().fold(u64::MAX >> 1, |word, c| (c << 57) | (word >> 7));
+            let word = packed ^ noise;
+            if let Some(name) = decode_ascii7(word) {
+                prop_assert_eq!(self::word(&Function::Ascii7, &name), i128::from(word));
+            }
+        }
+
+        #[test]
+        fn words_are_within_their_bits(input in "\\PC{0,40}") {
+            for function in all() {
+                let Ok(Output::Word(word)) = function.apply(input.as_bytes()) else { continue };
+                prop_assert!(matches!(word.bits, 32 | 64));
+                let range = -(1_i128 << (word.bits - 1))..1 << word.bits;
+                prop_assert!(range.contains(&word.value), "{} {word:?}", function.as_str());
+            }
+        }
+    }
 }
