@@ -70,6 +70,7 @@ pub mod mode;
 pub mod sample;
 pub mod timestamp;
 
+pub mod inspected;
 pub mod registry;
 pub mod tracker;
 
