@@ -74,6 +74,12 @@ impl Fold {
         view.datnames = self.series.datnames().cloned().collect();
     }
 
+    /// A new registry: labels, limits and declared scopes follow at the next sample.
+    pub fn observe_registry(&mut self, registry: Arc<Registry>) {
+        self.registry = registry;
+        self.series.forget_registry();
+    }
+
     /// New names: labels follow at the next sample.
     pub fn observe_names(&mut self, names: Names) {
         if names.databases != self.names.databases {

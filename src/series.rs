@@ -4,6 +4,12 @@
 //! series, and bounded for the life of the process. Counters belong to the label they are shown
 //! under, not to a key: a key that has no slot of its own adds to `other`, and goes on doing so.
 //!
+//! A new registry ends the series of names that it does not give any more, at the next sample, with
+//! their counters and their place within the bound; a name that is given again begins anew. What it
+//! still calls the same keeps all it has, wherever the entry stands now and whatever its limits. A
+//! key that gets its first name leaves its series without a name behind: the counters stand still
+//! until their slot comes back like that of any key that was not seen for an hour.
+//!
 //! Pure. Its input is the tracker's picture and what changed; `metrics` turns it into families.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -11,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Applications, Limits};
+use crate::key::Key;
 use crate::registry::{Database, DeclaredScope, Registry, Resolution, UNREGISTERED};
 use crate::sample::{DatabaseName, DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
@@ -30,6 +37,8 @@ const SERVER_WIDE: &str = "(server-wide)";
 
 /// A key needs this many polls in a row for a slot of the second half.
 const STEADY_POLLS: u32 = 10;
+/// Of the keys that a series of the registry stands for, so many are remembered.
+const WITNESSES: usize = 8;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -149,6 +158,10 @@ pub struct SeriesSet {
     registered_keys: Slots<LockSeries>,
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
+    /// Keys that were seen under each series of the registry, `other` included: a new registry is
+    /// asked whether it still calls one of them so. A few are kept, for an entry of its own may
+    /// take one out of a pattern.
+    witnesses: HashMap<LockSeries, Vec<KeyId>>,
     last_holder: HashMap<LockSeries, (SessionId, Option<Timestamp>)>,
     /// Labels of databases, as long as they have a slot.
     datnames: BTreeMap<DatabaseOid, Arc<str>>,
@@ -160,6 +173,8 @@ pub struct SeriesSet {
     counters: Counters,
     /// Names or the registry are not those that the labels were made of.
     is_stale: bool,
+    /// The registry is another one.
+    is_reloaded: bool,
 }
 
 impl SeriesSet {
@@ -180,6 +195,7 @@ impl SeriesSet {
             registered_keys: Slots::new(limits.registered_keys, Duration::MAX, usize::MAX),
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
+            witnesses: HashMap::new(),
             last_holder: HashMap::new(),
             datnames: BTreeMap::new(),
             named: HashSet::new(),
@@ -187,6 +203,7 @@ impl SeriesSet {
             past_bound: 0,
             counters: Counters::default(),
             is_stale: true,
+            is_reloaded: false,
         }
     }
 
@@ -206,10 +223,16 @@ impl SeriesSet {
         self.past_bound
     }
 
-    /// Names or the registry changed: at the next sample every key is asked for anew. Slots and
-    /// counters stay, and what ended meanwhile counts under the label it had.
+    /// Names changed: at the next sample every key is asked for anew. Slots and counters stay, and
+    /// what ended meanwhile counts under the label it had.
     pub fn forget_labels(&mut self) {
         self.is_stale = true;
+    }
+
+    /// The registry changed: as [`Self::forget_labels`], and what only the old one named goes.
+    pub fn forget_registry(&mut self) {
+        self.forget_labels();
+        self.is_reloaded = true;
     }
 
     /// The scope that the registry declares for a key.
@@ -271,16 +294,23 @@ impl SeriesSet {
         // Who is here keeps what it has, however long the last poll was ago; only then do slots
         // come back.
         for key in present.keys() {
-            self.quick_keys.keep(key, now);
-            self.steady_keys.keep(key, now);
             self.databases.keep(&key.database, now);
+            // A slot that the key had before it got a name is for others.
+            if self.labels.get(key).is_none_or(|seen| seen.label.resolution.lock.is_none()) {
+                self.quick_keys.keep(key, now);
+                self.steady_keys.keep(key, now);
+            }
         }
         for (_, label) in &applications {
             self.applications.keep(label, now);
         }
         self.release_idle(now);
         if self.is_stale {
-            self.arm(registry, names, now);
+            let armed = self.armed(registry, names);
+            if std::mem::take(&mut self.is_reloaded) {
+                self.release_unnamed(&armed, registry, names);
+            }
+            self.arm(armed, now);
         }
 
         let mut databases = self.label_databases(present.keys(), names, now);
@@ -402,11 +432,17 @@ impl SeriesSet {
     ) -> LockSeries {
         let text = resolution.pattern.clone().unwrap_or_else(|| key.key.to_string().into());
         let series = LockSeries { datname, lock: lock.clone(), key: text };
-        if !self.registered_keys.take(&series, now) {
-            return LockSeries { key: OTHER.into(), ..series };
-        }
-        if !self.registered.contains_key(&series) {
-            self.begin_registered(series.clone(), resolution.clone());
+        let series = if self.registered_keys.take(&series, now) {
+            if !self.registered.contains_key(&series) {
+                self.begin_registered(series.clone(), resolution.clone());
+            }
+            series
+        } else {
+            LockSeries { key: OTHER.into(), ..series }
+        };
+        let witnesses = self.witnesses.entry(series.clone()).or_default();
+        if witnesses.len() < WITNESSES && !witnesses.contains(&key) {
+            witnesses.push(key);
         }
         series
     }
@@ -453,27 +489,32 @@ impl SeriesSet {
         label
     }
 
-    /// Entries that name their databases have their series from the first poll on, at 0.
-    fn arm(&mut self, registry: &Registry, names: &Names, now: Timestamp) {
-        self.named.clear();
-        self.past_bound = 0;
+    /// The series of entries that name their databases.
+    fn armed(&self, registry: &Registry, names: &Names) -> Vec<(LockSeries, Arc<Resolution>)> {
         let is_utf8 = |datname: &str| {
             names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
         };
-        for armed in registry.armed(&self.server, is_utf8) {
-            let text = match (&armed.resolution.pattern, armed.key) {
-                (Some(pattern), _) => pattern.clone(),
-                (None, Some(key)) => key.to_string().into(),
-                (None, None) => continue,
-            };
-            let series = LockSeries {
-                datname: clean_label(&armed.datname),
-                lock: armed.resolution.label().into(),
-                key: text,
-            };
+        registry
+            .armed(&self.server, is_utf8)
+            .into_iter()
+            .filter_map(|armed| {
+                let series = LockSeries {
+                    datname: clean_label(&armed.datname),
+                    lock: armed.resolution.label().into(),
+                    key: key_label(&armed.resolution, armed.key)?,
+                };
+                Some((series, Arc::new(armed.resolution)))
+            })
+            .collect()
+    }
+
+    /// Entries that name their databases have their series from the first poll on, at 0.
+    fn arm(&mut self, armed: Vec<(LockSeries, Arc<Resolution>)>, now: Timestamp) {
+        self.named.clear();
+        self.past_bound = 0;
+        for (series, resolution) in armed {
             self.named.insert(series.datname.clone());
             if self.registered_keys.take(&series, now) {
-                let resolution = Arc::new(armed.resolution);
                 match self.registered.get_mut(&series) {
                     Some(registered) => registered.resolution = resolution,
                     None => self.begin_registered(series, resolution),
@@ -482,6 +523,55 @@ impl SeriesSet {
                 self.past_bound += 1;
             }
         }
+    }
+
+    /// Ends the series of names that a new registry does not give any more, and gives the others
+    /// their new limits.
+    fn release_unnamed(
+        &mut self,
+        armed: &[(LockSeries, Arc<Resolution>)],
+        registry: &Registry,
+        names: &Names,
+    ) {
+        let mut kept: HashMap<LockSeries, Arc<Resolution>> = HashMap::new();
+        for (series, witnesses) in &self.witnesses {
+            let resolutions =
+                witnesses.iter().map(|key| (*key, resolve(registry, &self.server, names, *key)));
+            let same = resolutions.into_iter().find(|(key, resolution)| {
+                resolution.lock.as_ref() == Some(&series.lock)
+                    && (&*series.key == OTHER
+                        || key_label(resolution, Some(key.key)).as_ref() == Some(&series.key))
+            });
+            if let Some((_, resolution)) = same {
+                kept.insert(series.clone(), Arc::new(resolution));
+            }
+        }
+        for (series, registered) in &mut self.registered {
+            if let Some(resolution) = kept.get(series) {
+                registered.resolution = resolution.clone();
+            }
+        }
+        kept.extend(armed.iter().cloned());
+
+        self.registered.retain(|series, _| kept.contains_key(series));
+        self.registered_keys.retain(|series| kept.contains_key(series));
+        self.witnesses.retain(|series, _| kept.contains_key(series));
+        let is_kept =
+            |series: &LockSeries| &*series.lock == UNREGISTERED || kept.contains_key(series);
+        self.counters.keys.retain(|series, _| is_kept(series));
+        self.counters.seconds.retain(|(series, _), _| is_kept(series));
+        self.last_holder.retain(|series, _| is_kept(series));
+        let locks: HashSet<(&str, &str)> =
+            kept.keys().map(|series| (&*series.datname, &*series.lock)).collect();
+        let is_named =
+            |datname: &str, lock: &str| lock == UNREGISTERED || locks.contains(&(datname, lock));
+        self.counters.hold_durations.retain(|(datname, lock), _| is_named(datname, lock));
+        self.counters.wait_durations.retain(|(datname, lock, _), _| is_named(datname, lock));
+
+        let named: HashSet<&str> = armed.iter().map(|(series, _)| &*series.datname).collect();
+        let databases = &self.databases;
+        self.datnames.retain(|oid, label| databases.has(oid) || named.contains(&**label));
+        self.release_datnames();
     }
 
     fn begin_registered(&mut self, series: LockSeries, resolution: Arc<Resolution>) {
@@ -634,6 +724,14 @@ impl Histogram {
         }
         self.count += 1;
         self.sum += seconds;
+    }
+}
+
+/// The `key` label: the key, or the pattern that stands for it.
+fn key_label(resolution: &Resolution, key: Option<Key>) -> Option<Arc<str>> {
+    match &resolution.pattern {
+        Some(pattern) => Some(pattern.clone()),
+        None => key.map(|key| key.to_string().into()),
     }
 }
 
