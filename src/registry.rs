@@ -22,20 +22,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claims::{Claim, Claims};
-use entry::{Entry, File, Limits, Presets, Values, parse_file};
+pub use crowd::Crowd;
+use entry::{Entry, File, Limits, Values, parse_file};
 use fault::Faults;
 pub use fault::{Fault, RegistryError};
 use formula::{Facts, ServerHashes, Unfit};
 pub use formula::{HashCall, HashCheck, HashFunction};
 pub use glob::Glob;
 pub use listing::{Explainer, ListedKey, Naming};
-use pattern::Rank;
 pub use resolver::{Circumstances, Resolver, Signs};
 use template::{Binding, DATABASE};
 
 use crate::inspected::{Question, Wanted};
 
 mod claims;
+mod crowd;
 mod document;
 mod encoding;
 mod entry;
@@ -181,12 +182,26 @@ pub enum Role {
 pub struct Candidate {
     /// The name it gives.
     pub name: Arc<str>,
-    /// Where it says so: `locks.yaml:3`, `preset prisma`.
-    pub origin: Arc<str>,
+    /// Where it says so.
+    pub origin: Origin,
     /// The key as it is meant there: `42`, `hashtext("jobs")`, `(7,*)`.
     pub written: Arc<str>,
     /// Why the name is not given.
     pub doubt: Option<Doubt>,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// In a file of the user's.
+    File {
+        /// As it was given.
+        file: Arc<str>,
+        /// Counted from 1.
+        line: u32,
+    },
+    /// In the preset of this name.
+    Preset(Arc<str>),
 }
 
 /// Why a preset may not name a key that it claims.
@@ -797,6 +812,16 @@ impl Limit {
         match self {
             Self::Of(duration) => duration.as_secs_f64(),
             Self::Unlimited => f64::INFINITY,
+        }
+    }
+}
+
+/// `locks.yaml:3`, `preset prisma`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::Preset(name) => write!(f, "preset {name}"),
         }
     }
 }

@@ -28,7 +28,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::poller::local_now;
-use crate::registry::{Conflict, Registry, RegistryError};
+use crate::registry::{Conflict, MAX_KEYS, Registry, RegistryError};
 use crate::timestamp::Timestamp;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -127,7 +127,7 @@ impl RegistryFiles {
             fault: None,
         };
         files.contents = files.fetch_contents();
-        let registry = Registry::load(&files.paths)?;
+        let registry = Registry::load(&files.paths, MAX_KEYS)?;
         log_conflicts(&registry, &[]);
         files.publish(registry);
         Ok(files)
@@ -213,7 +213,7 @@ impl RegistryFiles {
                 return Err(ReloadError::NotAFile { path: path.clone() });
             }
         }
-        Ok(Registry::load(&self.paths)?)
+        Ok(Registry::load(&self.paths, MAX_KEYS)?)
     }
 
     fn publish(&mut self, registry: Registry) {

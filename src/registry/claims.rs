@@ -85,10 +85,6 @@ impl Claims {
         self.high_ranges.finish();
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.claims.is_empty()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter()
     }

@@ -17,7 +17,7 @@ use super::formula::{parse_flag, parse_text};
 use super::glob::Glob;
 use super::pattern::{KeyRule, parse_key};
 use super::template::{DATABASE, is_word};
-use super::{DeclaredMode, DeclaredScope, Limit, Role, Source, UNREGISTERED, document};
+use super::{DeclaredMode, DeclaredScope, Limit, Origin, Role, Source, UNREGISTERED, document};
 use crate::duration::parse_duration;
 
 /// What one file says.
@@ -526,12 +526,12 @@ impl Override {
 }
 
 impl Entry {
-    /// Where it says so, for people.
-    pub(super) fn origin(&self, at: Position) -> Arc<str> {
+    /// Where it says so.
+    pub(super) fn origin(&self, at: Position) -> Origin {
         if self.is_preset {
-            format!("preset {}", self.file).into()
+            Origin::Preset(self.file.clone())
         } else {
-            format!("{}:{}", self.file, at.line).into()
+            Origin::File { file: self.file.clone(), line: at.line }
         }
     }
 

@@ -397,14 +397,11 @@ impl Formula {
             }
             _ => return Ok(output),
         };
-        let word = match facts.server_hashes.get(&call) {
-            Some(value) => Word { value: i128::from(*value), ..*word },
-            None => *word,
-        };
+        let server_value = facts.server_hashes.get(&call).copied();
         if let Ok(value) = i64::try_from(word.value) {
             calls.push(HashCheck { call, value });
         }
-        Ok(Output::Word(word))
+        Ok(Output::Word(Word { value: server_value.map_or(word.value, i128::from), ..*word }))
     }
 }
 

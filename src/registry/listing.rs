@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::claims::{Claim, Claims};
 use super::pattern::KeyRule;
 use super::resolver::{Circumstances, Resolver, Signs};
-use super::{Doubt, Registry, Standing, display_name};
+use super::{Doubt, Origin, Registry, Standing, display_name};
 use crate::key::Key;
 
 /// One key of one entry, presets included.
@@ -22,10 +22,8 @@ pub struct ListedKey {
     pub databases: Option<Vec<Arc<str>>>,
     /// `None` for any; patterns.
     pub servers: Option<Vec<String>>,
-    /// Where it is said: `locks.yaml:3`, `preset prisma`.
-    pub origin: Arc<str>,
-    /// From a preset.
-    pub is_preset: bool,
+    /// Where it is said.
+    pub origin: Origin,
     /// For people.
     pub description: Option<Arc<str>>,
 }
@@ -166,7 +164,6 @@ impl Registry {
                 .as_ref()
                 .map(|globs| globs.iter().map(ToString::to_string).collect()),
             origin: entry.origin(rule.at),
-            is_preset: entry.is_preset,
             description: entry.description.as_ref().map(|said| said.text.clone()),
         })
         .collect()

@@ -99,11 +99,6 @@ pub(super) enum Rank {
     Recognition,
 }
 
-impl Rank {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Exact, Self::Values, Self::Half, Self::Range, Self::Recognition];
-}
-
 const PAIR_CLASS: u16 = 2;
 const BIGINT_CLASS: u16 = 1;
 
@@ -804,3 +799,196 @@ fn for_its_hash(text: &str) -> String {
     format!("write {{ hashtext: {text:?} }} or {{ hashtextextended: {text:?} }} for its hash")
 }
 
+#[cfg(test)]
+mod tests {
+    use super::super::Source;
+    use super::super::document::parse_document;
+    use super::*;
+
+    fn parse(text: &str) -> Result<KeyPattern, Vec<String>> {
+        let source = Source { name: "f".into(), text: text.into() };
+        let mut faults = Faults::new(&source);
+        let pattern =
+            parse_document(&source, &mut faults).and_then(|root| parse_key(&root, &mut faults));
+        let faults = faults.finish();
+        match pattern {
+            Some(pattern) if faults.is_empty() => Ok(pattern),
+            _ => Err(faults
+                .iter()
+                .map(|f| format!("{}:{}: {}", f.line, f.column, f.message))
+                .collect()),
+        }
+    }
+
+    #[test]
+    fn each_form_stands_for_its_keys() {
+        let one = |key| Keys::One(key);
+        let cases = [
+            ("42", one(Key::bigint(42)), "42"),
+            ("0x2a", one(Key::bigint(42)), "42"),
+            ("{ bigint: -1 }", one(Key::bigint(-1)), "-1"),
+            ("{ hashtext: jobs }", one(Key::bigint(-1_679_774_495)), "hashtext(\"jobs\")"),
+            (
+                "{ bigint: { hashtext: jobs } }",
+                one(Key::bigint(-1_679_774_495)),
+                "hashtext(\"jobs\")",
+            ),
+            (
+                "{ hashtextextended: \"cron:recalc-reward-points\" }",
+                one(Key::bigint(6_110_350_855_857_795_459)),
+                "hashtextextended(\"cron:recalc-reward-points\", 0)",
+            ),
+            (
+                "{ hashtextextended: jobs, seed: -1 }",
+                one(Key::bigint(-7_996_330_531_658_456_789)),
+                "hashtextextended(\"jobs\", -1)",
+            ),
+            ("{ pair: [7, 9] }", one(Key::pair(7, 9)), "(7,9)"),
+            ("{ pair: [7, \"*\"] }", Keys::PairsFrom(7), "(7,*)"),
+            ("{ pair: ['*', -9] }", Keys::PairsTo(-9), "(*,-9)"),
+            (
+                "{ pair: [{ hashtext: jobs }, { hashtext: \"job:nightly\" }] }",
+                one(Key::pair(-1_679_774_495, 1_973_311_789)),
+                "(hashtext(\"jobs\"),hashtext(\"job:nightly\"))",
+            ),
+            // Under seed 0 the low half of the long hash is the short one.
+            (
+                "{ pair: [{ hashtextextended: jobs }, \"*\"] }",
+                Keys::PairsFrom(-1_679_774_495),
+                "(hashtextextended(\"jobs\", 0),*)",
+            ),
+            // Scalars are texts where a text is asked for, whatever else YAML may see in them.
+            ("{ hashtext: 010 }", one(Key::bigint(hashtext(b"010").into())), "hashtext(\"010\")"),
+            ("{ hashtext: yes }", one(Key::bigint(hashtext(b"yes").into())), "hashtext(\"yes\")"),
+            ("{ hashtext: \"\" }", one(Key::bigint(hashtext(b"").into())), "hashtext(\"\")"),
+            (
+                "{ hashtext: 'a{{b}}' }",
+                one(Key::bigint(hashtext(b"a{b}").into())),
+                "hashtext(\"a{b}\")",
+            ),
+        ];
+        for (text, keys, written) in cases {
+            let pattern = parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}"));
+            assert_eq!((pattern.keys, &*pattern.written), (keys, written), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_the_mend() {
+        let cases = [
+            (
+                "010",
+                "1:1: 010 begins with a zero, which some read as octal: write 10, or 8 if octal was meant",
+            ),
+            ("1e3", "1:1: 1e3 is in a notation that is not read here: write 1000"),
+            (
+                "18446744073709551615",
+                "1:1: 18446744073709551615 is above 9223372036854775807, the largest bigint: \
+                 write its signed form -1",
+            ),
+            (
+                "{ pair: [3048471620, 1] }",
+                "1:10: 3048471620 is above 2147483647, the largest int4: write its signed form \
+                 -1246495676 (OIDs and the columns of pg_locks are unsigned)",
+            ),
+            (
+                "cron:nightly",
+                "1:1: \"cron:nightly\" is not a number: write { hashtext: \"cron:nightly\" } or \
+                 { hashtextextended: \"cron:nightly\" } for its hash",
+            ),
+            (
+                "\"42\"",
+                "1:1: \"42\" in quotes is a text: write 42 for the number, or \
+                 write { hashtext: \"42\" } or { hashtextextended: \"42\" } for its hash",
+            ),
+            (
+                "'jobs'",
+                "1:1: \"jobs\" in quotes is a text: write { hashtext: \"jobs\" } or \
+                 { hashtextextended: \"jobs\" } for its hash",
+            ),
+            ("~", "1:1: expected a number or a hash, found nothing"),
+            (
+                "[1, 2]",
+                "1:1: expected one key, found a list: several keys go under keys, \
+                 the halves of a pair into { pair: [7, 9] }",
+            ),
+            (
+                "\"*\"",
+                "1:1: a bigint key cannot be free: for a half-free pair write { pair: [7, \"*\"] }",
+            ),
+            ("{ pair: [1, *] }", "1:13: a bare * begins a YAML alias: write \"*\" in quotes"),
+            (
+                "{ pair: ['*', \"*\"] }",
+                "1:9: both halves of the pair are free, which would name every pair: fix one of them",
+            ),
+            ("{ pair: [1] }", "1:9: a pair has two halves in a list, as in { pair: [7, 9] }"),
+            ("{ pair: 7 }", "1:9: a pair has two halves in a list, as in { pair: [7, 9] }"),
+            ("{ pair: [1, [2]] }", "1:13: expected a number or a hash, found a list"),
+            ("{ pair: [1, 2], seed: 3 }", "1:23: seed has no meaning beside pair: remove it"),
+            ("{ bigint: 1, seed: 3 }", "1:20: seed has no meaning beside bigint: remove it"),
+            (
+                "{ hashtext: a, seed: 3 }",
+                "1:22: hashtext takes no seed: use hashtextextended, or remove the seed",
+            ),
+            ("{ hashtextextended: a, seed: \"3\" }", "1:30: the seed is a number without quotes"),
+            (
+                "{ hashtext: a, hashtextextended: b }",
+                "1:34: hashtext and hashtextextended exclude each other: keep one",
+            ),
+            ("{ seed: 3 }", "1:1: one of bigint, pair, hashtext, hashtextextended is needed here"),
+            (
+                "{ crc32: a }",
+                "1:3: unknown field \"crc32\" in a key: \
+                 the known ones are bigint, pair, hashtext, hashtextextended, seed",
+            ),
+            (
+                "{ pair: [{ pair: [1, 2] }, 3] }",
+                "1:12: unknown field \"pair\" in a hash: \
+                 the known ones are hashtext, hashtextextended, seed",
+            ),
+            (
+                "{ hashtext: a, hashtext: b }",
+                "1:16: hashtext is given twice, first on line 1: keep one",
+            ),
+            ("{ [1]: a }", "1:3: the name of a field is a word, found a list"),
+            ("{ hashtext: [a] }", "1:13: hashtext takes a text, found a list"),
+            (
+                "{ hashtext: }",
+                "1:11: hashtext takes a text, found nothing: write \"\" if that is the text",
+            ),
+            (
+                "{ hashtext: null }",
+                "1:13: hashtext takes a text, found nothing: write \"null\" if that is the text",
+            ),
+            (
+                "{ hashtext: \"a\\0b\" }",
+                "1:13: no text in PostgreSQL contains NUL, so no server can compute this hashtext: \
+                 remove \\0",
+            ),
+            (
+                "{ hashtext: {database} }",
+                "1:13: {database} without quotes is a mapping to YAML: write \"{database}\"",
+            ),
+            (
+                "{database}",
+                "1:2: {database} without quotes is a mapping to YAML: write \"{database}\"",
+            ),
+            (
+                "{ hashtext: \"cron:{database}\" }",
+                "1:13: placeholder {database} has no values: \
+                 write {{database}} if the braces belong to the text",
+            ),
+        ];
+        for (text, message) in cases {
+            match parse(text) {
+                Ok(pattern) => panic!("{text} was taken as {}", pattern.written),
+                Err(faults) => assert_eq!(faults, [message], "{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn both_halves_of_a_pair_are_told_when_both_are_wrong() {
+        assert_eq!(parse("{ pair: [08, 4294967296] }").unwrap_err().len(), 2);
+    }
+}

@@ -44,7 +44,7 @@ pub struct Resolver {
     shared_classes: HashSet<u16>,
     /// Numbers of presets among which counted ids may lie.
     preset_numbers: Vec<i64>,
-    hash_checks: Vec<HashCheck>,
+    hash_checks: Arc<[HashCheck]>,
 }
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Resolver {
             databases: HashMap::new(),
             shared_classes: shared_classes(&registry.entries),
             preset_numbers: Vec::new(),
-            hash_checks: Vec::new(),
+            hash_checks: Arc::default(),
             registry,
         };
         for (name, encoding) in &told.databases {
@@ -175,7 +175,7 @@ impl Resolver {
 
     /// Hashes of the server that keys were computed from: of ASCII texts, and of others as a
     /// database in UTF8 hashes them.
-    pub fn hash_checks(&self) -> &[HashCheck] {
+    pub fn hash_checks(&self) -> &Arc<[HashCheck]> {
         &self.hash_checks
     }
 
