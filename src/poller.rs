@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
 use crate::fold::{Fold, Nameless};
+use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
 use crate::registry::Registry;
 use crate::sample::{FailureReason, Pid, Sample};
@@ -46,6 +47,7 @@ pub struct Poller {
     fold: Fold,
     view: View,
     published: watch::Sender<Arc<View>>,
+    inspected: Option<watch::Receiver<Arc<Inspected>>>,
     condition: Condition,
     names: NamesWatch,
     stretch: Stretch,
@@ -179,11 +181,26 @@ impl Poller {
             fold,
             view,
             published,
+            inspected: None,
             condition: Condition::default(),
             names: NamesWatch::default(),
             stretch: Stretch::default(),
         };
         (poller, receiver)
+    }
+
+    /// The same, with what databases tell the registry, as far as it is known at each poll.
+    pub fn with_inspected(mut self, inspected: watch::Receiver<Arc<Inspected>>) -> Self {
+        self.inspected = Some(inspected);
+        self.observe_inspected();
+        self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
+    fn observe_inspected(&mut self) {
+        if let Some(inspected) = &mut self.inspected {
+            self.view.inspected = inspected.borrow_and_update().clone();
+        }
     }
 
     /// Never returns.
@@ -339,6 +356,7 @@ impl Poller {
     }
 
     fn publish(&mut self) {
+        self.observe_inspected();
         self.fold.fill(&mut self.view);
         self.published.send_replace(Arc::new(self.view.clone()));
     }

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::inspector::Inspector;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
 use crate::poller::{Poller, local_now};
@@ -21,7 +22,7 @@ use crate::view::{View, render_snapshot};
 ///
 /// # Panics
 ///
-/// When a poller panics: half an exporter that looks whole would be worse than none.
+/// When a poller or an inspector panics: half an exporter that looks whole would be worse than none.
 pub async fn serve(
     config: Config,
     registry: Arc<Registry>,
@@ -32,6 +33,9 @@ pub async fn serve(
     let mut pollers = JoinSet::new();
     let mut views = Vec::new();
     for server in config.servers {
+        let (_wanted, wanted) = watch::channel(Arc::default());
+        let (inspector, inspected) = Inspector::new(server.clone(), wanted);
+        pollers.spawn(inspector.run());
         let (poller, view) = Poller::new(
             server,
             config.poll,
@@ -41,7 +45,7 @@ pub async fn serve(
             Backoff::default(),
         );
         views.push(view);
-        pollers.spawn(poller.run());
+        pollers.spawn(poller.with_inspected(inspected).run());
     }
     let options = server::Options {
         telemetry_path: config.web.telemetry_path,
