@@ -217,7 +217,7 @@ impl VisitLog {
                 database,
                 locks = list(locks),
                 error,
-                "the database does not tell what the registry asks; going on with its last answer"
+                "the database does not tell what the registry asks; going on with what is known"
             );
         }
         if !self.mended.is_empty() {
