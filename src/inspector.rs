@@ -5,7 +5,7 @@
 //! database, for all that is due there; a question is asked again after its `refresh`, or after a
 //! back-off when it failed. A failure keeps the last good answer, counts, and is one line in the log
 //! until it changes. What is asked and how is `postgres::inspection`'s business; the answers go out
-//! on a watch channel. [`Schedule`] is the pure part, with time as an argument.
+//! on a watch channel. `Schedule` is the pure part, with time as an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
