@@ -20,6 +20,7 @@ pub use application::{Application, ApplicationError, Applications};
 use crate::cli::{ConnectionArgs, ListenAddress, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
 use crate::postgres::dsn::{Dsn, DsnError};
+use crate::registry::MAX_KEYS;
 use file::{ConfigFile, Entry, ServerEntry};
 
 /// All that `locks serve` needs to know.
@@ -82,7 +83,7 @@ pub struct Limits {
     pub databases: usize,
     /// Keys that the registry names, per server.
     pub registered_keys: usize,
-    /// Combinations of values that are put into the keys of the registry.
+    /// Keys that the registry may compute, once and for each set of answers from databases.
     pub values: usize,
 }
 
@@ -450,7 +451,7 @@ fn limits(file: &ConfigFile) -> Result<Limits, ConfigError> {
         applications: at_least_one(&file.limits.applications, 100)?,
         databases: at_least_one(&file.limits.databases, 500)?,
         registered_keys: at_least_one(&file.limits.registered_keys, 10_000)?,
-        values: at_least_one(&file.limits.values, 1_000_000)?,
+        values: at_least_one(&file.limits.values, MAX_KEYS)?,
     })
 }
 

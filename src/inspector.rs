@@ -21,6 +21,7 @@ use crate::inspected::{
 };
 use crate::poller::local_now;
 use crate::postgres::{Inspection, InspectionError, PollError};
+use crate::reload::Loaded;
 use crate::timestamp::Timestamp;
 
 /// Between two connections, so that the server has seen the end of the first.
@@ -32,7 +33,7 @@ const LISTED: usize = 10;
 /// Asks one server for as long as the process lives.
 pub struct Inspector {
     server: config::Server,
-    wanted: watch::Receiver<Arc<[Wanted]>>,
+    loaded: watch::Receiver<Loaded>,
     schedule: Schedule,
     answers: Arc<Answers>,
     published: watch::Sender<Arc<Inspected>>,
@@ -41,17 +42,17 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// An inspector and the channel on which it publishes; nothing is asked before it runs. It
-    /// follows `wanted`, and keeps the last of it when nobody is left to change it.
+    /// An inspector and the channel on which it publishes; nothing is asked before it runs. It asks
+    /// for the registry in use, and goes on with the last one when nobody is left to change it.
     pub fn new(
         server: config::Server,
-        wanted: watch::Receiver<Arc<[Wanted]>>,
+        loaded: watch::Receiver<Loaded>,
     ) -> (Self, watch::Receiver<Arc<Inspected>>) {
         let schedule = Schedule::new(server.inspect.clone());
         let (published, receiver) = watch::channel(Arc::default());
         let mut inspector = Self {
             server,
-            wanted,
+            loaded,
             schedule,
             answers: Arc::default(),
             published,
@@ -65,7 +66,7 @@ impl Inspector {
     pub async fn run(mut self) -> std::convert::Infallible {
         loop {
             tokio::select! {
-                () = changed(&mut self.wanted) => self.take_wanted(),
+                () = changed(&mut self.loaded) => self.take_wanted(),
                 () = until(self.schedule.next()) => {
                     if let Some((database, due)) = self.schedule.due(now()) {
                         self.visit(&database, &due).await;
@@ -77,8 +78,9 @@ impl Inspector {
     }
 
     fn take_wanted(&mut self) {
-        let wanted = self.wanted.borrow_and_update().clone();
-        self.schedule.want(&wanted, now());
+        // A copy, since a reader of the channel must not hold up its writer.
+        let registry = self.loaded.borrow_and_update().registry.clone();
+        self.schedule.want(&registry.wanted(&self.server.name), now());
         let mut answers = Answers::clone(&self.answers);
         answers.retain(
             |database, sql| self.schedule.wants_query(database, sql),
@@ -439,9 +441,9 @@ impl Schedule {
     }
 }
 
-/// Ends when there is something new; never, when nobody is left to tell.
-async fn changed(wanted: &mut watch::Receiver<Arc<[Wanted]>>) {
-    if wanted.changed().await.is_err() {
+/// Ends when the registry was read again; never, when nobody is left to read it.
+async fn changed(loaded: &mut watch::Receiver<Loaded>) {
+    if loaded.changed().await.is_err() {
         std::future::pending().await
     }
 }

@@ -23,6 +23,7 @@
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
 //! | [`fold`] | one server's memory: the four above in their order | |
+//! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
@@ -83,6 +84,8 @@ pub mod slot;
 pub mod view;
 
 pub mod fold;
+
+pub mod reload;
 
 pub mod backoff;
 pub mod inspector;

@@ -8,17 +8,21 @@ use std::time::Duration;
 use pg_locks_exporter::backoff::Backoff;
 use pg_locks_exporter::cli::{self, Command};
 use pg_locks_exporter::config::{Config, Server, World};
-use pg_locks_exporter::inspected::{Inspected, LastSuccess, Question, Source, Wanted};
+use pg_locks_exporter::inspected::{Inspected, LastSuccess, Source};
 use pg_locks_exporter::inspector::Inspector;
 use pg_locks_exporter::poller::Poller;
 use pg_locks_exporter::postgres::dsn::Dsn;
 use pg_locks_exporter::postgres::{Inspection, InspectionError};
-use pg_locks_exporter::registry::Registry;
+use pg_locks_exporter::registry::{self, Registry};
+use pg_locks_exporter::reload::Loaded;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::support::{DEADLINE, PgBouncer, PoolMode, Postgres, Session, eventually, require};
+use crate::support::{
+    DEADLINE, Exporter, PgBouncer, PoolMode, Postgres, Session, eventually, require,
+};
+use crate::watch::now;
 
 /// A role that may read one table, and things that it may not do.
 const STAGE: &str = "
@@ -303,7 +307,7 @@ async fn a_stranger_on_the_same_backend_of_a_pooler_finds_nothing_of_a_query() {
 
 /// The inspector with all that a test looks at. It runs until it is dropped.
 struct Stand {
-    wanted: watch::Sender<Arc<[Wanted]>>,
+    loaded: watch::Sender<Loaded>,
     inspected: watch::Receiver<Arc<Inspected>>,
     log: Log,
     _task: JoinSet<std::convert::Infallible>,
@@ -311,7 +315,7 @@ struct Stand {
 }
 
 impl Stand {
-    fn start(dsn: &Dsn, inspect: &[&str], wanted: &[Wanted]) -> Stand {
+    fn start(dsn: &Dsn, inspect: &[&str], entries: &[Entry]) -> Stand {
         let log = Log::default();
         let writer = log.clone();
         let subscriber =
@@ -322,11 +326,11 @@ impl Stand {
             dsn: dsn.clone(),
             inspect: inspect.iter().map(|name| (*name).into()).collect(),
         };
-        let (wanted, receiver) = watch::channel(wanted.into());
+        let (loaded, receiver) = watch::channel(load(entries));
         let (inspector, inspected) = Inspector::new(server, receiver);
         let mut task = JoinSet::new();
         task.spawn(inspector.run());
-        Stand { wanted, inspected, log, _task: task, _subscriber: subscriber }
+        Stand { loaded, inspected, log, _task: task, _subscriber: subscriber }
     }
 
     fn source(&self, lock: &str) -> Source {
@@ -370,9 +374,19 @@ impl Write for Log {
     }
 }
 
-fn wanted(lock: &str, database: &str, sql: &str) -> Wanted {
-    let question = Question::Values { sql: sql.into(), refresh: Duration::from_secs(60) };
-    Wanted { lock: Some(lock.into()), database: Some(database.into()), question }
+/// A lock with values that a database tells: its name, the database, the query.
+type Entry = (&'static str, &'static str, &'static str);
+
+fn load(entries: &[Entry]) -> Loaded {
+    let mut text = "presets: none\nlocks:\n".to_owned();
+    for (lock, database, sql) in entries {
+        let source = format!("{{ query: \"{sql}\", database: {database}, refresh: 1m }}");
+        let key = "{ hashtext: \"{v}\" }";
+        text += &format!("  - {{ name: {lock}, key: {key}, values: {{ v: {source} }} }}\n");
+    }
+    let registry = Registry::parse(&[registry::Source { name: "test".to_owned(), text }]);
+    let registry = Arc::new(registry.expect("a registry"));
+    Loaded { registry, read_at: now(), is_current: true }
 }
 
 /// Lets time pass for those who wait for a moment, without waiting for it.
@@ -389,7 +403,7 @@ async fn a_failure_keeps_the_last_answer_and_is_counted_and_told_once() {
     require!(Postgres);
     let (postgres, admin) = stage().await;
     let sql = "SELECT name FROM customer";
-    let stand = Stand::start(&dsn_as("reader", &postgres), &["app"], &[wanted("a", "app", sql)]);
+    let stand = Stand::start(&dsn_as("reader", &postgres), &["app"], &[("a", "app", sql)]);
     assert_eq!(stand.source("a"), Source { failures: 0, last_success: LastSuccess::Never });
     eventually("values come", async || {
         assert_eq!(stand.values("app", sql).expect("values"), ["a", "b"]);
@@ -427,7 +441,7 @@ async fn a_failure_keeps_the_last_answer_and_is_counted_and_told_once() {
 async fn a_database_that_is_not_there_costs_a_failure_for_each_who_asks_and_one_line() {
     require!(Postgres);
     let (postgres, admin) = stage().await;
-    let all = [wanted("a", "later", "SELECT 'a'"), wanted("b", "later", "SELECT 'b'")];
+    let all = [("a", "later", "SELECT 'a'"), ("b", "later", "SELECT 'b'")];
     let stand = Stand::start(&dsn_as("reader", &postgres), &["later"], &all);
     stand.until_failures("a", 1).await;
     stand.until_failures("b", 1).await;
@@ -447,7 +461,7 @@ async fn nothing_is_asked_of_a_database_that_is_not_listed() {
     require!(Postgres);
     let (postgres, admin) = stage().await;
     admin.run("CREATE ROLE only_app LOGIN; REVOKE CONNECT ON DATABASE app2 FROM PUBLIC").await;
-    let all = [wanted("a", "app2", "SELECT 'a'"), wanted("b", "app", "SELECT 'b'")];
+    let all = [("a", "app2", "SELECT 'a'"), ("b", "app", "SELECT 'b'")];
     let stand = Stand::start(&dsn_as("only_app", &postgres), &["app"], &all);
     eventually("the one that may be asked is", async || {
         assert_eq!(stand.values("app", "SELECT 'b'").expect("values"), ["b"]);
@@ -458,7 +472,7 @@ async fn nothing_is_asked_of_a_database_that_is_not_listed() {
     assert_eq!(stand.log.lines("WARN"), 1, "{}", stand.log.text());
     assert_eq!(stand.log.lines("inspect=\"[app2]\""), 1, "{}", stand.log.text());
 
-    stand.wanted.send_replace([all[1].clone(), wanted("c", "app", "SELECT 'c'")].into());
+    stand.loaded.send_replace(load(&[all[1], ("c", "app", "SELECT 'c'")]));
     eventually("what a new registry wants is asked at once", async || {
         assert_eq!(stand.values("app", "SELECT 'c'").expect("values"), ["c"]);
     })
@@ -472,7 +486,7 @@ async fn a_connect_that_hangs_is_told_and_no_second_one_is_begun() {
     let mute = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = mute.local_addr().expect("a listener has an address");
     let dsn = parse(&format!("postgresql://reader@{address}/postgres"));
-    let stand = Stand::start(&dsn, &["app"], &[wanted("a", "app", "SELECT 'a'")]);
+    let stand = Stand::start(&dsn, &["app"], &[("a", "app", "SELECT 'a'")]);
     let _client = mute.accept().await.expect("a client");
     for failures in 1..=3 {
         pass(2 * MINUTE).await;
@@ -496,11 +510,7 @@ async fn polls_go_on_meanwhile_and_there_is_one_connection_beside_theirs() {
     admin.run("ALTER ROLE reader CONNECTION LIMIT 2; GRANT pg_read_all_stats TO reader").await;
     let dsn = dsn_as("reader", &postgres);
     let slow = "SELECT 'x' FROM pg_sleep(1)";
-    let all = [
-        wanted("a", "app", slow),
-        wanted("b", "app2", "SELECT 'b'"),
-        wanted("c", "postgres", "SELECT 'c'"),
-    ];
+    let all = [("a", "app", slow), ("b", "app2", "SELECT 'b'"), ("c", "postgres", "SELECT 'c'")];
     let stand = Stand::start(&dsn, &["app", "app2", "postgres"], &all);
     let arguments = ["locks", "serve", "--poll.interval", "20ms"].map(Into::into);
     let Command::Serve(args) = cli::parse(arguments).expect("arguments").command;
@@ -510,10 +520,11 @@ async fn polls_go_on_meanwhile_and_there_is_one_connection_beside_theirs() {
     };
     let config = Config::new(&args, world).expect("a configuration");
     let server = Server { dsn, ..config.servers[0].clone() };
+    let (_loaded, loaded) = watch::channel(load(&all));
     let (poller, view) = Poller::new(
         server,
         config.poll,
-        Arc::new(Registry::empty()),
+        loaded,
         Arc::default(),
         &config.limits,
         Backoff::default(),
@@ -548,4 +559,56 @@ async fn polls_go_on_meanwhile_and_there_is_one_connection_beside_theirs() {
     assert_eq!(stand.log.lines("WARN"), 0, "{}", stand.log.text());
     let failures = ["a", "b", "c"].map(|lock| stand.source(lock).failures);
     assert_eq!(failures, [0, 0, 0], "{}", stand.log.text());
+}
+
+const REGISTRY: &str = "
+presets: none
+locks:
+  - name: process-customer
+    key: { hashtextextended: \"process-customer:{customer}\" }
+    values: { customer: { query: \"SELECT name FROM customer\", database: app } }
+  - { name: tool-job, key: { pair: [7, { oid: tool.job }] }, databases: [app] }
+  - name: broken
+    key: { hashtextextended: \"broken:{id}\" }
+    values: { id: { query: \"SELECT id FROM customer\", database: app } }
+";
+
+#[tokio::test]
+async fn what_databases_told_names_keys_and_what_they_did_not_is_counted() {
+    require!(Postgres);
+    let (postgres, admin) = stage().await;
+    admin.run("GRANT pg_read_all_stats TO reader").await;
+    let dsn = postgres.dsn("postgres").replace("postgres@", "reader@");
+    let exporter = Exporter::builder()
+        .config(&format!("servers: [{{ name: here, dsn: '{dsn}', inspect: [app] }}]"))
+        .registry(REGISTRY)
+        .start()
+        .await;
+    let first = exporter.scrape().await;
+    for lock in ["process-customer", "tool-job", "broken"] {
+        first.sample("pg_advisory_registry_source_failures_total").with("lock", lock).present();
+    }
+    let _a = postgres.holds("pod-a", "hashtextextended('process-customer:a', 0)").await;
+    let _c = postgres.holds("pod-c", "hashtextextended('process-customer:c', 0)").await;
+    let _job = postgres.holds("pod-j", "7, 'tool.job'::regclass::oid::int4").await;
+    eventually("keys have their names", async || {
+        let scrape = exporter.scrape_fresh().await;
+        for (application, lock) in
+            [("pod-a", "process-customer"), ("pod-c", "unregistered"), ("pod-j", "tool-job")]
+        {
+            let holders = scrape.sample("pg_advisory_lock_holders");
+            holders.with("application_name", application).with("lock", lock).is(1.0);
+        }
+        for (lock, failures) in [("process-customer", 0.0), ("tool-job", 0.0), ("broken", 1.0)] {
+            let counted = scrape.sample("pg_advisory_registry_source_failures_total");
+            counted.with("lock", lock).is(failures);
+            let told = "pg_advisory_registry_source_last_success_timestamp_seconds";
+            let told = scrape.sample(told).with("lock", lock);
+            if failures == 0.0 { told.present() } else { told.absent() }
+        }
+    })
+    .await;
+    let line = exporter.logged(&["does not tell", "one column of text", "locks=broken"]);
+    assert_eq!(line.len(), 1, "{}", exporter.log());
+    assert!(!exporter.log().contains("customer FROM"), "{}", exporter.log());
 }
