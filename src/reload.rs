@@ -334,6 +334,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::registry::MAX_KEYS;
 
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
@@ -355,7 +356,7 @@ mod tests {
 
         fn start(folder: TempDir) -> Self {
             let files =
-                RegistryFiles::load(vec![folder.path().join("registry.yaml")], 100).unwrap();
+                RegistryFiles::load(vec![folder.path().join("registry.yaml")], MAX_KEYS).unwrap();
             let loaded = files.subscribe();
             let mut watched = Self { folder, files, loaded };
             watched.settle();
@@ -510,7 +511,7 @@ mod tests {
 
     #[test]
     fn no_files_are_never_a_change() {
-        let mut files = RegistryFiles::load(Vec::new(), 100).unwrap();
+        let mut files = RegistryFiles::load(Vec::new(), MAX_KEYS).unwrap();
         let loaded = files.subscribe();
         while files.look() == SETTLE {}
         assert!(!loaded.has_changed().unwrap());
