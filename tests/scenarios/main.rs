@@ -179,7 +179,7 @@ impl World {
             .map(|rule| Application::new(&rule.r#match, &rule.name).map_err(|e| e.to_string()))
             .collect::<Result<_, _>>()?;
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
-        let limits = Limits { keys, applications, databases, registered_keys };
+        let limits = Limits { keys, applications, databases, registered_keys, values: 1_000_000 };
         let rules = Arc::new(Applications::new(rules));
         let mut fold = Fold::new(SERVER.into(), registry.clone(), rules, &limits);
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
