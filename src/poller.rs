@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
 use crate::fold::{Fold, Nameless};
+use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
-use crate::registry::Registry;
+use crate::registry::{HashCheck, Registry};
 use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::timestamp::Timestamp;
@@ -48,10 +49,11 @@ pub struct Poller {
     fold: Fold,
     view: View,
     published: watch::Sender<Arc<View>>,
+    inspected: Option<watch::Receiver<Arc<Inspected>>>,
     condition: Condition,
     names: NamesWatch,
-    /// This connection was asked for the hashes of this registry.
-    are_hashes_asked: bool,
+    /// The hashes that this connection was asked for.
+    hashes_asked: Option<Arc<[HashCheck]>>,
     stretch: Stretch,
 }
 
@@ -185,12 +187,31 @@ impl Poller {
             fold,
             view,
             published,
+            inspected: None,
             condition: Condition::default(),
             names: NamesWatch::default(),
-            are_hashes_asked: false,
+            hashes_asked: None,
             stretch: Stretch::default(),
         };
         (poller, receiver)
+    }
+
+    /// The same, with what databases tell the registry, as far as it is known at each poll.
+    pub fn with_inspected(mut self, inspected: watch::Receiver<Arc<Inspected>>) -> Self {
+        self.inspected = Some(inspected);
+        self.take_inspected();
+        self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
+    /// Goes on with what databases told meanwhile.
+    fn take_inspected(&mut self) {
+        let Some(inspected) = &mut self.inspected else { return };
+        let inspected = inspected.borrow_and_update().clone();
+        if inspected.answers != self.view.inspected.answers {
+            self.fold.observe_answers(inspected.answers.clone());
+        }
+        self.view.inspected = inspected;
     }
 
     /// Never returns.
@@ -230,9 +251,10 @@ impl Poller {
     async fn poll(&mut self, mut connection: Connection) -> PollError {
         let mut pooler = PoolerWatch::new();
         let mut facts_tried = None;
-        self.are_hashes_asked = false;
+        self.hashes_asked = None;
         loop {
             self.take_registry();
+            self.take_inspected();
             let started = now();
             match connection.fetch_sample(self.rhythm.timeout).await {
                 Ok(sample) => {
@@ -260,7 +282,7 @@ impl Poller {
         }
         self.fold.observe_registry(registry.clone());
         self.registry = registry;
-        self.are_hashes_asked = false;
+        self.hashes_asked = None;
         self.view.hash_mismatches = None;
         // Databases that it names in vain are told after names are read, which is due again: who adds
         // an entry may just have made the database.
@@ -268,8 +290,8 @@ impl Poller {
         self.names = NamesWatch::default();
     }
 
-    /// What is asked beside the poll: facts once for each connection, hashes also after the registry
-    /// changed, names when the sample speaks of somebody new. What the server does not tell stays
+    /// What is asked beside the poll: facts once for each connection, names when the sample speaks of
+    /// somebody new, hashes also after the registry or the databases changed. What the server does not tell stays
     /// unknown; only a connection that broke over it is an error.
     async fn ask_aside(
         &mut self,
@@ -283,12 +305,14 @@ impl Poller {
             let asked = self.fetch_facts(connection).await;
             self.forgive(connection, asked, "cannot read the server's settings yet")?;
         }
-        if connection.facts().version.is_some() && !self.are_hashes_asked {
-            self.are_hashes_asked = true;
+        self.refresh_names(connection, sample).await?;
+        let checks = self.fold.hash_checks();
+        if connection.facts().version.is_some() && self.hashes_asked.as_ref() != Some(checks) {
+            self.hashes_asked = Some(checks.clone());
             let asked = self.fetch_hash_mismatches(connection).await;
             self.forgive(connection, asked, "cannot compare hashes with the server's")?;
         }
-        self.refresh_names(connection, sample).await
+        Ok(())
     }
 
     /// What failed beside a poll costs no poll, unless the connection broke over it.
@@ -317,15 +341,17 @@ impl Poller {
         &mut self,
         connection: &mut Connection,
     ) -> Result<(), PollError> {
-        let mismatches = connection.fetch_hash_mismatches(self.registry.hash_checks()).await?;
-        for check in &mismatches {
+        let mismatches = connection.fetch_hash_mismatches(self.fold.hash_checks()).await?;
+        for (call, value) in &mismatches {
             tracing::error!(
                 server = %self.server.name,
-                %check,
-                "the server computes another hash: this entry of the registry names the wrong key"
+                %call,
+                value,
+                "the server computes another hash: its value is used in the names of its keys"
             );
         }
         self.view.hash_mismatches = Some(mismatches.len());
+        self.fold.observe_server_hashes(mismatches);
         Ok(())
     }
 
@@ -377,6 +403,7 @@ impl Poller {
     }
 
     fn publish_failure(&mut self, error: &PollError) {
+        self.take_inspected();
         let reason = error.reason();
         self.log_outage(error, reason);
         let polls = &mut self.view.polls;

@@ -55,6 +55,7 @@ pub struct Loaded {
 pub struct RegistryFiles {
     /// As they were configured.
     paths: Vec<PathBuf>,
+    max_keys: usize,
     loaded: watch::Sender<Loaded>,
     hasher: RandomState,
     /// What was behind the watched paths before the last reading.
@@ -113,12 +114,14 @@ enum Content {
 }
 
 impl RegistryFiles {
-    /// Reads the files for the first time. A fault is the caller's to tell; conflicts are logged.
-    pub fn load(paths: Vec<PathBuf>) -> Result<Self, RegistryError> {
+    /// Reads the files for the first time, now and later bounded to `max_keys` computed keys. A
+    /// fault is the caller's to tell; conflicts are logged.
+    pub fn load(paths: Vec<PathBuf>, max_keys: usize) -> Result<Self, RegistryError> {
         let registry = Arc::new(Registry::empty());
         let loaded = Loaded { registry, read_at: local_now(), is_current: false };
         let mut files = Self {
             paths,
+            max_keys,
             loaded: watch::Sender::new(loaded),
             hasher: RandomState::new(),
             contents: BTreeMap::new(),
@@ -127,7 +130,7 @@ impl RegistryFiles {
             fault: None,
         };
         files.contents = files.fetch_contents();
-        let registry = Registry::load(&files.paths)?;
+        let registry = Registry::load(&files.paths, max_keys)?;
         log_conflicts(&registry, &[]);
         files.publish(registry);
         Ok(files)
@@ -170,8 +173,14 @@ impl RegistryFiles {
 
     /// Looks for changes, and reads what has settled. Returns when to look next.
     fn look(&mut self) -> Duration {
-        let stamps: BTreeMap<_, _> =
-            self.watched().map(|path| (path.clone(), stamp(path))).collect();
+        let stamps: BTreeMap<PathBuf, Stamp> = self
+            .watched()
+            .into_iter()
+            .map(|path| {
+                let stamp = stamp(&path);
+                (path, stamp)
+            })
+            .collect();
         let is_changed = self.compared.as_ref() != Some(&stamps);
         if is_changed && self.unsettled.as_ref() != Some(&stamps) {
             self.unsettled = Some(stamps);
@@ -208,12 +217,11 @@ impl RegistryFiles {
     }
 
     fn fetch_registry(&self) -> Result<Registry, ReloadError> {
-        for path in &self.paths {
-            if self.contents.get(path) == Some(&Content::NotAFile) {
-                return Err(ReloadError::NotAFile { path: path.clone() });
-            }
+        let is_pipe = |path: &&PathBuf| self.contents.get(*path) == Some(&Content::NotAFile);
+        if let Some(path) = self.paths.iter().find(is_pipe) {
+            return Err(ReloadError::NotAFile { path: path.clone() });
         }
-        Ok(Registry::load(&self.paths)?)
+        Ok(Registry::load(&self.paths, self.max_keys)?)
     }
 
     fn publish(&mut self, registry: Registry) {
@@ -224,9 +232,10 @@ impl RegistryFiles {
         let mut contents = std::mem::take(&mut self.contents);
         self.contents = self
             .watched()
+            .into_iter()
             .map(|path| {
-                let known = contents.remove(path);
-                (path.clone(), known.unwrap_or_else(|| self.fetch_content(path)))
+                let content = contents.remove(&path).unwrap_or_else(|| self.fetch_content(&path));
+                (path, content)
             })
             .collect();
     }
@@ -245,14 +254,21 @@ impl RegistryFiles {
         self.fault = Some(fault);
     }
 
-    /// All that the registry in use depends on. Here is the place for files that a registry names
-    /// in its turn.
-    fn watched(&self) -> impl Iterator<Item = &PathBuf> {
-        self.paths.iter()
+    /// All that the registry in use is made of, files of values included. Those that a broken one
+    /// would need are not known; for them it is tried again at every look.
+    fn watched(&self) -> Vec<PathBuf> {
+        let registry = &self.loaded.borrow().registry;
+        self.paths.iter().chain(registry.watched_files()).cloned().collect()
     }
 
     fn fetch_contents(&self) -> BTreeMap<PathBuf, Content> {
-        self.watched().map(|path| (path.clone(), self.fetch_content(path))).collect()
+        self.watched()
+            .into_iter()
+            .map(|path| {
+                let content = self.fetch_content(&path);
+                (path, content)
+            })
+            .collect()
     }
 
     fn fetch_content(&self, path: &Path) -> Content {
@@ -332,6 +348,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::registry::MAX_KEYS;
 
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
@@ -365,7 +382,8 @@ mod tests {
         }
 
         fn start(folder: TempDir) -> Self {
-            let files = RegistryFiles::load(vec![folder.path().join("registry.yaml")]).unwrap();
+            let files =
+                RegistryFiles::load(vec![folder.path().join("registry.yaml")], MAX_KEYS).unwrap();
             let loaded = files.subscribe();
             let mut watched = Self { folder, files, loaded };
             watched.settle();
@@ -523,6 +541,27 @@ mod tests {
     }
 
     #[test]
+    fn files_of_values_belong_to_the_registry() {
+        let mut watched = Watched::new();
+        watched.write(
+            "locks: [{ name: jobs, key: { hashtext: 'job:{job}' }, values: { job: { file: jobs } } }]",
+        );
+        watched.settle();
+        assert!(!watched.state().1, "they are not there yet");
+        fs::write(watched.path("jobs"), "nightly\n").unwrap();
+        watched.settle();
+        assert!(watched.state().1, "what failed is tried again");
+        watched.settle();
+        watched.is_news();
+        fs::write(watched.path("jobs"), "nightly\nhourly\n").unwrap();
+        watched.settle();
+        assert!(watched.is_news());
+        fs::remove_file(watched.path("jobs")).unwrap();
+        watched.settle();
+        assert!(!watched.state().1);
+    }
+
+    #[test]
     fn who_asks_is_answered_at_once_and_once() {
         let mut watched = Watched::new();
         watched.files.reload_now();
@@ -549,7 +588,7 @@ mod tests {
 
     #[test]
     fn no_files_are_never_a_change() {
-        let mut files = RegistryFiles::load(Vec::new()).unwrap();
+        let mut files = RegistryFiles::load(Vec::new(), MAX_KEYS).unwrap();
         let loaded = files.subscribe();
         while files.look() == SETTLE {}
         assert!(!loaded.has_changed().unwrap());

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use crate::config::{Applications, Limits};
 use crate::key::Key;
-use crate::registry::{Database, DeclaredScope, Registry, Resolution, UNREGISTERED};
-use crate::sample::{DatabaseName, DatabaseOid, Names, Pid, Sample};
+use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
+use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, SessionId, Tracker, WaitOutcome};
@@ -145,7 +145,6 @@ pub struct Registered {
 /// The series of one server.
 #[derive(Debug)]
 pub struct SeriesSet {
-    server: Arc<str>,
     rules: Arc<Applications>,
     labels: HashMap<KeyId, Seen>,
     /// Of keys that were there at the poll before, and are not any more.
@@ -168,6 +167,7 @@ pub struct SeriesSet {
     /// Labels of databases that the registry names: their series are there from the start.
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
+    crowd: Crowd<DatabaseOid>,
     /// Series of the registry that the bound left out.
     past_bound: usize,
     counters: Counters,
@@ -179,11 +179,10 @@ pub struct SeriesSet {
 
 impl SeriesSet {
     /// No series yet.
-    pub fn new(server: Arc<str>, rules: Arc<Applications>, limits: &Limits) -> Self {
+    pub fn new(rules: Arc<Applications>, limits: &Limits) -> Self {
         let quick = limits.keys.div_ceil(2);
         let steady = limits.keys - quick;
         Self {
-            server,
             rules,
             labels: HashMap::new(),
             labels_before: HashMap::new(),
@@ -200,6 +199,7 @@ impl SeriesSet {
             datnames: BTreeMap::new(),
             named: HashSet::new(),
             unregistered: None,
+            crowd: Crowd::default(),
             past_bound: 0,
             counters: Counters::default(),
             is_stale: true,
@@ -240,11 +240,11 @@ impl SeriesSet {
         &self,
         key: KeyId,
         names: &Names,
-        registry: &Registry,
+        resolver: &Resolver,
     ) -> Option<DeclaredScope> {
         match self.labels.get(&key).filter(|_| !self.is_stale) {
             Some(seen) => seen.label.resolution.scope,
-            None => resolve(registry, &self.server, names, key).scope,
+            None => resolve(resolver, names, key, Signs::default()).scope,
         }
     }
 
@@ -280,7 +280,7 @@ impl SeriesSet {
         sample: &Sample,
         tracker: &Tracker,
         names: &Names,
-        registry: &Registry,
+        resolver: &Resolver,
     ) {
         let now = sample.at_local;
         let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
@@ -306,24 +306,41 @@ impl SeriesSet {
         }
         self.release_idle(now);
         if self.is_stale {
-            let armed = self.armed(registry, names);
+            let armed = self.armed(resolver);
             if std::mem::take(&mut self.is_reloaded) {
-                self.release_unnamed(&armed, registry, names);
+                self.release_unnamed(&armed, resolver, names);
             }
             self.arm(armed, now);
         }
 
         let mut databases = self.label_databases(present.keys(), names, now);
         let mut before = std::mem::take(&mut self.labels);
+        let mut holders: Option<HashMap<KeyId, Vec<Arc<str>>>> = None;
         // In order of the key, so that who comes first does not depend on a hash map.
         for (key, is_awaited) in present {
             let Some(database) = databases.get_mut(&key.database) else { continue };
             let seen = before.remove(&key);
             let polls = seen.as_ref().map_or(0, |seen| seen.polls).saturating_add(1);
             let known = seen.map(|seen| seen.label).filter(|_| !self.is_stale);
+            // Without activity nothing speaks for another answer than before.
+            let is_settled = |label: &Label| !label.resolution.is_open || sample.backends.is_none();
             let resolution = match &known {
-                Some(label) => label.resolution.clone(),
-                None => self.share(resolve(registry, &self.server, names, key)),
+                Some(label) if is_settled(label) => label.resolution.clone(),
+                Some(_) | None => {
+                    let mut resolution = resolve(resolver, names, key, Signs::default());
+                    if resolution.is_open {
+                        let holders = holders.get_or_insert_with(|| holder_names(sample, tracker));
+                        let signs = Signs {
+                            applications: holders.get(&key).map_or(&[], Vec::as_slice),
+                            is_crowded: self.crowd.surrounds(key.database, key.key),
+                        };
+                        resolution = resolve(resolver, names, key, signs);
+                    }
+                    if polls == 1 && resolution.lock.is_none() {
+                        self.crowd.observe(key.database, key.key, resolver.preset_numbers());
+                    }
+                    self.share(resolution)
+                }
             };
             let is_steady = is_awaited || polls >= STEADY_POLLS;
             let label = self.decide_label(key, is_steady, known, resolution, database, now);
@@ -406,7 +423,7 @@ impl SeriesSet {
             return shared.clone();
         }
         let resolution = Arc::new(resolution);
-        if resolution.lock.is_none() {
+        if resolution.lock.is_none() && resolution.candidates.is_empty() {
             self.unregistered = Some(resolution.clone());
         }
         resolution
@@ -490,22 +507,16 @@ impl SeriesSet {
     }
 
     /// The series of entries that name their databases.
-    fn armed(&self, registry: &Registry, names: &Names) -> Vec<(LockSeries, Arc<Resolution>)> {
-        let is_utf8 = |datname: &str| {
-            names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
-        };
-        registry
-            .armed(&self.server, is_utf8)
-            .into_iter()
-            .filter_map(|armed| {
-                let series = LockSeries {
-                    datname: clean_label(&armed.datname),
-                    lock: armed.resolution.label().into(),
-                    key: key_label(&armed.resolution, armed.key)?,
-                };
-                Some((series, Arc::new(armed.resolution)))
-            })
-            .collect()
+    fn armed(&self, resolver: &Resolver) -> Vec<(LockSeries, Arc<Resolution>)> {
+        let series = resolver.armed().into_iter().map(|armed| {
+            let series = LockSeries {
+                datname: clean_label(&armed.datname),
+                lock: armed.resolution.label().into(),
+                key: armed.key,
+            };
+            (series, Arc::new(armed.resolution))
+        });
+        series.collect()
     }
 
     /// Entries that name their databases have their series from the first poll on, at 0.
@@ -530,7 +541,7 @@ impl SeriesSet {
     fn release_unnamed(
         &mut self,
         armed: &[(LockSeries, Arc<Resolution>)],
-        registry: &Registry,
+        resolver: &Resolver,
         names: &Names,
     ) {
         // A database past the bound has a label only while the registry names it.
@@ -538,7 +549,7 @@ impl SeriesSet {
         let databases = &self.databases;
         self.datnames.retain(|oid, label| databases.has(oid) || named.contains(label));
 
-        let mut kept = self.still_named(&named, registry, names);
+        let mut kept = self.still_named(&named, resolver, names);
         kept.extend(armed.iter().cloned());
         self.registered.retain(|series, registered| {
             let resolution = kept.get(series);
@@ -566,7 +577,7 @@ impl SeriesSet {
     fn still_named(
         &self,
         databases: &HashSet<&Arc<str>>,
-        registry: &Registry,
+        resolver: &Resolver,
         names: &Names,
     ) -> HashMap<LockSeries, Arc<Resolution>> {
         let labels: HashSet<&Arc<str>> = self.datnames.values().collect();
@@ -574,7 +585,7 @@ impl SeriesSet {
             !self.named.contains(datname) || databases.contains(datname) || labels.contains(datname)
         };
         let same = |series: &LockSeries, key: &KeyId| {
-            let resolution = resolve(registry, &self.server, names, *key);
+            let resolution = resolve(resolver, names, *key, Signs::default());
             let is_same = resolution.lock.as_ref() == Some(&series.lock)
                 && (&*series.key == OTHER
                     || key_label(&resolution, Some(key.key)).as_ref() == Some(&series.key));
@@ -751,16 +762,26 @@ fn key_label(resolution: &Resolution, key: Option<Key>) -> Option<Arc<str>> {
     }
 }
 
-fn resolve(registry: &Registry, server: &str, names: &Names, key: KeyId) -> Resolution {
-    let database = names.databases.get(&key.database);
-    registry.resolve(
-        server,
-        Database {
-            name: database.map(|database| &*database.name),
-            is_utf8: database.is_some_and(DatabaseName::is_utf8),
-        },
-        key.key,
-    )
+fn resolve(resolver: &Resolver, names: &Names, key: KeyId, signs: Signs<'_>) -> Resolution {
+    let database = names.databases.get(&key.database).map(|database| &*database.name);
+    resolver.resolve(database, key.key, signs)
+}
+
+/// What those who hold a key call themselves.
+fn holder_names(sample: &Sample, tracker: &Tracker) -> HashMap<KeyId, Vec<Arc<str>>> {
+    let names: HashMap<Pid, &Arc<str>> = sample
+        .backends
+        .iter()
+        .flatten()
+        .filter_map(|backend| Some((backend.pid, backend.application_name.as_ref()?)))
+        .collect();
+    let mut holders: HashMap<KeyId, Vec<Arc<str>>> = HashMap::new();
+    for id in tracker.holds().keys() {
+        if let Some(name) = id.holder.pid().and_then(|pid| names.get(&pid)) {
+            holders.entry(id.key).or_default().push((*name).clone());
+        }
+    }
+    holders
 }
 
 /// The database's name; its OID in digits where it has none, or none that we could read.
