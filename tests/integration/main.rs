@@ -10,6 +10,7 @@ mod hash;
 mod hold;
 mod load;
 mod lock;
+mod preset;
 mod reload;
 mod scrape;
 mod testbed;

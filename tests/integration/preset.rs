@@ -13,13 +13,13 @@ const LOCKS: [(&str, &str, &str); 24] = [
     ("2053462845 * 3::bigint", "rails-migrations", "rails-migrations (crc32 3)"),
     ("3469795979745788610", "sqlx-migrate", "sqlx-migrate"),
     ("72707369", "prisma-migrate", "prisma-migrate"),
-    ("1787120056", "golang-migrate", "golang-migrate"),
-    ("77433833903597", "flyway-migrate", "flyway-migrate"),
+    ("1787120056", "golang-migrate", "golang-migrate (schema public, table schema_migrations)"),
+    ("77433833903597", "flyway-migrate", "flyway-migrate (schema public, table flyway_schema_history)"),
     // The history table of the schema app, which no preset knows of.
     ("77431436970681", "flyway-migrate", "flyway-migrate (low_half 1766558393)"),
-    ("-1497367772, -977423767", "liquibase-sessionlock", "liquibase-sessionlock"),
+    ("-1497367772, -977423767", "liquibase-sessionlock", "liquibase-sessionlock (table databasechangeloglock, schema public)"),
     ("5887940537704921958", "goose-migrate", "goose-migrate"),
-    ("2686470616", "atlas-migrate-apply", "atlas-migrate-apply"),
+    ("2686470616", "atlas-migrate-apply", "atlas-migrate-apply (lock atlas_migrate_execute)"),
     ("9628173550095224", "tern-migrate", "tern-migrate"),
     ("3853314791062309107", "kysely-migrate", "kysely-migrate"),
     ("7241865325823964", "node-pg-migrate", "node-pg-migrate"),
@@ -28,13 +28,13 @@ const LOCKS: [(&str, &str, &str); 24] = [
         "('x' || encode(sha224((current_database() || '.pgboss.pgboss')::bytea), 'hex'))\
          ::bit(64)::bigint",
         "pg-boss-migrate",
-        "pg-boss-migrate",
+        "pg-boss-migrate (schema pgboss)",
     ),
     (
         "('x' || encode(sha224((current_database() || '.pgboss.pgbosscreate-queue')::bytea), 'hex'))\
          ::bit(64)::bigint",
         "pg-boss-create-queue",
-        "pg-boss-create-queue",
+        "pg-boss-create-queue (schema pgboss)",
     ),
     (
         "hashtext('pg_partman run_maintenance')",
@@ -49,9 +49,9 @@ const LOCKS: [(&str, &str, &str); 24] = [
     ("16185446, -2147467264", "pg-repack", "pg-repack (oid 16384)"),
     ("hashtext('pg_backup')", "wal-g-backup", "wal-g-backup"),
     ("hashtext('alembic')", "alembic-migrations", "alembic-migrations"),
-    ("hashtext('electric_slot_default')", "electric-replication", "electric-replication"),
+    ("hashtext('electric_slot_default')", "electric-replication", "electric-replication (slot electric_slot_default)"),
     ("-708896969, -1", "distributed-lock", "distributed-lock (name jobs)"),
-    ("1308612253, 0", "sourcegraph-migrations", "sourcegraph-migrations"),
+    ("1308612253, 0", "sourcegraph-migrations", "sourcegraph-migrations (table schema_migrations)"),
 ];
 
 /// What the snapshot tells of a key.
