@@ -14,10 +14,18 @@ const LOCKS: [(&str, &str, &str); 24] = [
     ("3469795979745788610", "sqlx-migrate", "sqlx-migrate"),
     ("72707369", "prisma-migrate", "prisma-migrate"),
     ("1787120056", "golang-migrate", "golang-migrate (schema public, table schema_migrations)"),
-    ("77433833903597", "flyway-migrate", "flyway-migrate (schema public, table flyway_schema_history)"),
+    (
+        "77433833903597",
+        "flyway-migrate",
+        "flyway-migrate (schema public, table flyway_schema_history)",
+    ),
     // The history table of the schema app, which no preset knows of.
     ("77431436970681", "flyway-migrate", "flyway-migrate (low_half 1766558393)"),
-    ("-1497367772, -977423767", "liquibase-sessionlock", "liquibase-sessionlock (table databasechangeloglock, schema public)"),
+    (
+        "-1497367772, -977423767",
+        "liquibase-sessionlock",
+        "liquibase-sessionlock (table databasechangeloglock, schema public)",
+    ),
     ("5887940537704921958", "goose-migrate", "goose-migrate"),
     ("2686470616", "atlas-migrate-apply", "atlas-migrate-apply (lock atlas_migrate_execute)"),
     ("9628173550095224", "tern-migrate", "tern-migrate"),
@@ -49,7 +57,11 @@ const LOCKS: [(&str, &str, &str); 24] = [
     ("16185446, -2147467264", "pg-repack", "pg-repack (oid 16384)"),
     ("hashtext('pg_backup')", "wal-g-backup", "wal-g-backup"),
     ("hashtext('alembic')", "alembic-migrations", "alembic-migrations"),
-    ("hashtext('electric_slot_default')", "electric-replication", "electric-replication (slot electric_slot_default)"),
+    (
+        "hashtext('electric_slot_default')",
+        "electric-replication",
+        "electric-replication (slot electric_slot_default)",
+    ),
     ("-708896969, -1", "distributed-lock", "distributed-lock (name jobs)"),
     ("1308612253, 0", "sourcegraph-migrations", "sourcegraph-migrations (table schema_migrations)"),
 ];
