@@ -96,8 +96,10 @@ fn tools() -> Vec<Tool> {
 fn vectors() -> Vec<Vector> {
     let tools = tools();
     let described = |tool: &Tool, vector: &Vector| {
-        let purpose = format!("{}, {}: {}", tool.tool, vector.purpose, vector.input);
-        Vector { purpose, ..vector.clone() }
+        let parts = [&tool.tool, &vector.purpose, &vector.input];
+        let parts: Vec<&str> =
+            parts.into_iter().filter(|part| !part.is_empty()).map(|part| part.as_str()).collect();
+        Vector { purpose: parts.join(", "), ..vector.clone() }
     };
     tools
         .iter()
