@@ -50,7 +50,8 @@ fn failure(error: impl Into<anyhow::Error>) -> Failure {
 fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     logging::init(args.log.level, args.log.format).map_err(failure)?;
     let config = Config::load(args).map_err(usage)?;
-    let registry_files = RegistryFiles::load(config.registry_files.clone()).map_err(usage)?;
+    let registry_files = RegistryFiles::load(config.registry_files.clone(), config.limits.values);
+    let registry_files = registry_files.map_err(usage)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
