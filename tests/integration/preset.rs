@@ -126,6 +126,32 @@ async fn a_number_that_many_tools_use_has_no_name_and_candidates_with_their_reas
 }
 
 #[tokio::test]
+async fn a_number_that_many_tools_use_has_the_name_of_the_tool_whose_table_is_in_the_database() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let admin = postgres.session("admin").await;
+    admin.run("CREATE TABLE public.dag_run (id bigint)").await;
+    admin.run("CREATE ROLE reader LOGIN; GRANT pg_read_all_stats TO reader").await;
+    let dsn = postgres.dsn("postgres").replace("postgres@", "reader@");
+    let exporter = Exporter::builder()
+        .config(&format!("servers: [{{ name: here, dsn: '{dsn}', inspect: [app, app2] }}]"))
+        .start()
+        .await;
+    let here = postgres.holds("pod-a", "2").await;
+    let elsewhere = postgres.session_in("app2", "pod-b").await;
+    elsewhere.run("SELECT pg_advisory_lock(2)").await;
+    eventually("the table has been found", async || {
+        let scrape = exporter.scrape_fresh().await;
+        for (datname, lock) in [("app", "airflow-scheduler"), ("app2", "unregistered")] {
+            let holders = scrape.sample("pg_advisory_lock_holders").with("datname", datname);
+            holders.with("key", "2").with("lock", lock).is(1.0);
+        }
+    })
+    .await;
+    drop((here, elsewhere));
+}
+
+#[tokio::test]
 async fn an_entry_of_the_operators_goes_before_a_preset() {
     require!(Postgres);
     let postgres = Postgres::start().await;
