@@ -384,8 +384,23 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
             Some(_) | None => argument,
         })
     });
+    let arguments = arguments.into_iter().map(with_parentheses);
     let matches = command.try_get_matches_from(arguments).map_err(redact)?;
     Cli::from_arg_matches(&matches)
+}
+
+/// The pair `-7,9` would be taken for flags, which a number is not: it is put into parentheses,
+/// which the shell would have made somebody quote.
+fn with_parentheses(argument: OsString) -> OsString {
+    let is_number = |text: &str| text.parse::<i32>().is_ok();
+    match argument.to_str().and_then(|text| text.split_once(',')) {
+        Some((first, second))
+            if first.starts_with('-') && is_number(first) && is_number(second.trim()) =>
+        {
+            format!("({first},{})", second.trim()).into()
+        }
+        Some(_) | None => argument,
+    }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind quotes a stray argument")]
@@ -509,6 +524,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_with_a_minus_are_no_flags() {
+        let line = "locks explain -1 -9223372036854775808 -7,9 7,-9 - --json -2147483648";
+        let Command::Explain(args) = parse_line(line).unwrap().command else {
+            panic!("explain was asked for");
+        };
+        let what = ["-1", "-9223372036854775808", "(-7,9)", "7,-9", "-", "-2147483648"];
+        assert_eq!(args.what, what);
+        assert!(args.json);
+    }
+
+    #[test]
     fn mistakes_exit_with_2_and_help_with_0() {
         for line in [
             "locks",
@@ -519,6 +545,8 @@ mod tests {
             "locks serve --web.listen-address 10187",
             "locks serve --dsn a --dsn-file b",
             "locks serve --dsn host=h user=u",
+            "locks explain --jason",
+            "locks explain -x",
         ] {
             assert_eq!(parse_line(line).unwrap_err().exit_code(), 2, "{line}");
         }

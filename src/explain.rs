@@ -137,3 +137,117 @@ impl<W: Write> Write for LineEnd<W> {
         self.inner.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cli::{self, Command};
+    use crate::registry::{Registry, Source};
+
+    /// What `locks explain` prints for these arguments and this input, with the registry of the
+    /// goldens.
+    fn explained(arguments: &[&str], mut input: &[u8]) -> String {
+        let text = include_str!("../tests/golden/explain/registry.yaml").to_owned();
+        let registry =
+            Registry::parse(&[Source { name: "registry.yaml".to_owned(), text }]).unwrap();
+        let line = ["locks", "explain"].iter().chain(arguments).map(OsString::from);
+        let Command::Explain(args) = cli::parse(line).unwrap().command else {
+            panic!("explain was asked for");
+        };
+        let mut output = Vec::new();
+        explain(&args, &registry, &mut input, &mut output).unwrap();
+        String::from_utf8(output).unwrap()
+    }
+
+    /// After a change: `UPDATE_GOLDEN=1 cargo test --lib explain`, then review the diff.
+    #[test]
+    fn explanations_are_the_ones_reviewed() {
+        let log = include_bytes!("../tests/golden/explain/log/stderr.log");
+        let deadlock = include_bytes!("../tests/golden/explain/log/deadlock.log");
+        let cases: [(&str, &[&str], &[u8]); 10] = [
+            ("known-constant", &["72707369"], b""),
+            ("all-ones", &["-1"], b""),
+            ("columns", &["18028/1462734915/1"], b""),
+            ("pair", &["(7,9)"], b""),
+            ("text", &["cron:recalc-reward-points"], b""),
+            ("several", &["42", "advisory lock [16384,0,42,1]", "class 5: 0/102747"], b""),
+            ("misread", &["2615192107", "2615192801", "18446744073709551615"], b""),
+            ("deadlock", &[], deadlock),
+            ("log", &["-"], log),
+            ("json", &["--json", "42", "jobs", "-"], deadlock),
+        ];
+        for (name, arguments, input) in cases {
+            let output = explained(arguments, input);
+            let golden = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(format!("tests/golden/explain/{name}.txt"));
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                std::fs::write(&golden, &output).unwrap();
+            }
+            assert_eq!(output, std::fs::read_to_string(&golden).unwrap(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_database_decides_which_entries_name_a_key() {
+        let first_line = |arguments: &[&str]| {
+            explained(arguments, b"").lines().next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(first_line(&["42"]), "bigint 42: nightly-billing in app");
+        assert_eq!(first_line(&["42", "--database", "app"]), "bigint 42: nightly-billing");
+        assert_eq!(first_line(&["42", "--database", "app2"]), "bigint 42: no name is known for it");
+    }
+
+    #[test]
+    fn a_number_is_a_text_when_it_is_said_to_be_one() {
+        let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
+        assert!(first_line(explained(&["--string", "42"], b"")).starts_with("\"42\": no name"));
+    }
+
+    #[test]
+    fn another_reading_is_told_only_where_it_has_a_name_or_is_short() {
+        // The unsigned form of hashtext('jobs').
+        let misread = explained(&["2615192801"], b"");
+        assert!(misread.contains(
+            "is not       bigint -1679774495: jobs, the same 32 bits taken as a signed number"
+        ));
+        let bytes = explained(&["3026418949592973312"], b"");
+        assert!(bytes.contains("bigint 42: nightly-billing in app, the same bytes in the other"));
+        assert!(!explained(&["2615192107"], b"").contains("same 32 bits"));
+    }
+
+    #[test]
+    fn bytes_that_are_text_are_shown_as_text() {
+        assert!(explained(&["0x4a4f4253"], b"").contains("as ASCII     \"JOBS\""));
+        assert!(!explained(&["42"], b"").contains("ASCII"));
+    }
+
+    #[test]
+    fn a_log_that_ends_within_a_line_has_its_summary_below() {
+        let output = explained(&[], b"on advisory lock [1,0,5,1]");
+        assert!(output.starts_with("on advisory lock [1,0,5,1] (bigint 5)\n\n== no deadlock"));
+        let nothing = explained(&[], b"nothing\n");
+        assert_eq!(nothing, "nothing\n\n== no advisory lock is named in 1 line ==\n");
+    }
+
+    proptest! {
+        #[test]
+        fn any_argument_is_explained(what: String, json: bool) {
+            let mut arguments = vec!["--", &what];
+            if json {
+                arguments.insert(0, "--json");
+            }
+            let output = explained(&arguments, b"");
+            prop_assert!(!output.is_empty());
+            if json {
+                for line in output.lines() {
+                    let _: serde_json::Value = serde_json::from_str(line).unwrap();
+                }
+            }
+        }
+    }
+}

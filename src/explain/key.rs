@@ -188,7 +188,7 @@ pub(super) fn holding_sql(keys: &[Key], database_oid: Option<u32>) -> String {
         [key] => ("", format!("= {}", columns(key))),
         keys => {
             let keys: Vec<String> = keys.iter().map(columns).collect();
-            (", l.classid, l.objid, l.objsubid", format!("IN (\n  {})", keys.join(",\n  ")))
+            (", l.classid, l.objid, l.objsubid", format!("IN (\n    {})", keys.join(",\n    ")))
         }
     };
     format!(
@@ -196,7 +196,8 @@ pub(super) fn holding_sql(keys: &[Key], database_oid: Option<u32>) -> String {
            now() - a.state_change AS in_state, a.query{which}\n\
          FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)\n  \
            LEFT JOIN pg_database d ON d.oid = l.database\n\
-         WHERE l.locktype = 'advisory'{database} AND (l.classid, l.objid, l.objsubid) {keys}\n\
+         WHERE l.locktype = 'advisory'{database}\n  \
+           AND (l.classid, l.objid, l.objsubid) {keys}\n\
          ORDER BY l.database, l.granted DESC, a.state_change;"
     )
 }

@@ -25,7 +25,7 @@ const MAX_QUERY: usize = 120;
 const MAX_SENTENCE: usize = 300;
 
 /// What was found in a log.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Summary {
     /// Lines of the log, a last one without its end included.
     pub lines: u64,
