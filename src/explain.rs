@@ -1,8 +1,7 @@
 //! `locks explain`: what is this key? It asks no server.
 //!
 //! Arguments become keys, texts or log text in `what`; `key` and `text` say all that is known of
-//! one, `log` copies a log and names the locks in it. Names come from the registry through
-//! [`Names`]. What a person needs first stands first, in the words of the other commands; the same
+//! one, `log` copies a log and names the locks in it. Names come from the registry's [`Explainer`]. What a person needs first stands first, in the words of the other commands; the same
 //! values are JSON for scripts, one object on a line.
 
 use std::io::{self, Read, Write};
@@ -10,10 +9,10 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 
 use crate::cli::ExplainArgs;
+use crate::registry::Explainer;
 use key::KeyReport;
 use log::{LogError, copy_log};
 use naming::title;
-pub use naming::{Names, Naming};
 use text::TextReport;
 use what::{What, parse_whats};
 
@@ -49,30 +48,29 @@ impl ExplainError {
 /// Explains all that was asked for, in its order; log text is read from `input`.
 pub fn explain(
     args: &ExplainArgs,
-    names: &dyn Names,
+    explainer: &Explainer,
     input: &mut dyn Read,
     output: &mut dyn Write,
 ) -> Result<(), ExplainError> {
     let whats = parse_whats(&args.what, args.string);
     if whats.is_empty() {
-        return explain_log(args, names, input, output);
+        return explain_log(args, explainer, input, output);
     }
-    let database = args.database.as_deref();
     for (index, what) in whats.into_iter().enumerate() {
         if index > 0 && !args.json {
             writeln!(output)?;
         }
         match what {
             What::Key(asked) => {
-                let report = KeyReport::new(asked, names, database);
+                let report = KeyReport::new(asked, explainer);
                 write_report(args.json, &report, output, KeyReport::render)?;
             }
             What::Text(text) => {
-                let report = TextReport::new(&text, names, database);
+                let report = TextReport::new(&text, explainer, args.database.as_deref());
                 write_report(args.json, &report, output, TextReport::render)?;
             }
-            What::Log(text) => explain_log(args, names, &mut text.as_bytes(), output)?,
-            What::Input => explain_log(args, names, input, output)?,
+            What::Log(text) => explain_log(args, explainer, &mut text.as_bytes(), output)?,
+            What::Input => explain_log(args, explainer, input, output)?,
         }
     }
     output.flush()?;
@@ -95,24 +93,23 @@ fn write_report<T: Serialize>(
 /// The log with its locks named, and what it tells of them below; in JSON only the latter.
 fn explain_log(
     args: &ExplainArgs,
-    names: &dyn Names,
+    explainer: &Explainer,
     input: &mut dyn Read,
     output: &mut dyn Write,
 ) -> Result<(), ExplainError> {
-    let named = |key| names.explain(args.database.as_deref(), key);
     if args.json {
         let summary = copy_log(input, io::sink(), |_, _| String::new())?;
-        serde_json::to_writer(&mut *output, &summary.report(&mut |_, key| named(key)))
+        serde_json::to_writer(&mut *output, &summary.report(&mut |_, key| explainer.names(key)))
             .map_err(io::Error::from)?;
         writeln!(output)?;
     } else {
         let mut copied = LineEnd { inner: &mut *output, is_open: false };
-        let summary = copy_log(input, &mut copied, |_, key| title(key, &named(key)))?;
+        let summary = copy_log(input, &mut copied, |_, key| title(key, &explainer.names(key)))?;
         if copied.is_open {
             writeln!(output)?;
         }
         writeln!(output)?;
-        summary.render(output, &mut |_, key| title(key, &named(key)))?;
+        summary.render(output, &mut |_, key| title(key, &explainer.names(key)))?;
     }
     output.flush()?;
     Ok(())
@@ -142,6 +139,7 @@ impl<W: Write> Write for LineEnd<W> {
 mod tests {
     use std::ffi::OsString;
     use std::path::Path;
+    use std::sync::Arc;
 
     use proptest::prelude::*;
 
@@ -159,8 +157,9 @@ mod tests {
         let Command::Explain(args) = cli::parse(line).unwrap().command else {
             panic!("explain was asked for");
         };
+        let explainer = Explainer::new(Arc::new(registry), args.database.as_deref());
         let mut output = Vec::new();
-        explain(&args, &registry, &mut input, &mut output).unwrap();
+        explain(&args, &explainer, &mut input, &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::config::Config;
-use pg_locks_exporter::registry::Registry;
+use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
+use pg_locks_exporter::reload::RegistryFiles;
 use pg_locks_exporter::{explain, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -52,20 +53,18 @@ fn failure(error: impl Into<anyhow::Error>) -> Failure {
 fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     logging::init(args.log.level, args.log.format).map_err(failure)?;
     let config = Config::load(args).map_err(usage)?;
-    let registry = Registry::load(&config.registry_files).map_err(usage)?;
+    let registry_files = RegistryFiles::load(config.registry_files.clone()).map_err(usage)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
-    }
-    for conflict in registry.conflicts() {
-        tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
     }
     let addresses = resolve_addresses(&config.web.listen_addresses).map_err(usage)?;
     // One thread: polls wait for servers, and the messages of a poll leave in one write because
     // nobody runs between them.
-    // Two more render answers, so that a large one does not hold up a poll.
+    // Two more render answers, so that a large one does not hold up a poll; another reads files,
+    // which may hang with the file system they are on.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(2)
+        .max_blocking_threads(3)
         .build()
         .map_err(failure)?;
     runtime.block_on(async {
@@ -79,24 +78,22 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
             }
             tracing::info!("stopping");
         };
-        let mut hangup = signal(SignalKind::hangup()).map_err(failure)?;
-        tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                tracing::warn!("files are read at the start only: restart to apply changes");
-            }
-        });
-        serve::serve(config, Arc::new(registry), listeners, shutdown).await;
+        let hangup = signal(SignalKind::hangup()).map_err(failure)?;
+        serve::serve(config, registry_files, hangup, listeners, shutdown).await;
         Ok(())
-    })
+    })?;
+    runtime.shutdown_background();
+    Ok(())
 }
 
 fn run_explain(args: &ExplainArgs) -> Result<(), Failure> {
-    let registry = Registry::load(&args.registry_files).map_err(usage)?;
+    let registry = Registry::load(&args.registry_files, MAX_KEYS).map_err(usage)?;
+    let explainer = Explainer::new(Arc::new(registry), args.database.as_deref());
     let mut input = std::io::stdin().lock();
     if args.what.is_empty() && input.is_terminal() {
         let _ = writeln!(std::io::stderr(), "locks: paste log text, then press Ctrl-D");
     }
-    match explain::explain(args, &registry, &mut input, &mut std::io::stdout().lock()) {
+    match explain::explain(args, &explainer, &mut input, &mut std::io::stdout().lock()) {
         Err(error) if error.is_broken_pipe() => Ok(()),
         outcome => outcome.map_err(failure),
     }

@@ -4,16 +4,20 @@
 //! in the other order, its low half alone) is told only where it has a name, since then somebody
 //! may have computed one and meant the other.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::naming::{Names, Naming, key_with_kind, title};
+use super::naming::{as_fields, key_with_kind, title};
 use super::what::Asked;
 use crate::key::{Key, KeyKind};
+use crate::registry::{Explainer, Naming};
 
 /// The twin in the other key space is told when it is written in no more characters than this.
 const SHORT_TWIN: usize = 14;
+
+const SAME_COLUMNS: &str = "whose columns differ in objsubid only";
 
 /// All that is known of a key.
 #[derive(Debug, Serialize)]
@@ -25,6 +29,7 @@ pub(super) struct KeyReport {
     /// How the number was read, when not as it was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     reading: Option<String>,
+    #[serde(serialize_with = "as_fields")]
     names: Vec<Naming>,
     /// `None` for keys that no SQL function takes.
     taken_by: Option<String>,
@@ -40,27 +45,33 @@ pub(super) struct KeyReport {
 struct Reading {
     key: Key,
     relation: &'static str,
+    #[serde(serialize_with = "as_fields")]
     names: Vec<Naming>,
 }
 
+impl Reading {
+    /// Other bytes fit some form of some tool by chance; a certain name is no chance.
+    fn is_worth_telling(&self) -> bool {
+        let is_twin = self.relation == SAME_COLUMNS;
+        let is_certain = |naming: &Naming| naming.doubt.is_none();
+        self.names.iter().any(|naming| is_twin || is_certain(naming))
+            || is_twin && self.key.to_string().len() <= SHORT_TWIN
+    }
+}
+
 impl KeyReport {
-    pub(super) fn new(asked: Asked, names: &dyn Names, database: Option<&str>) -> Self {
+    pub(super) fn new(asked: Asked, explainer: &Explainer) -> Self {
         let Asked { key, database: database_oid, reading } = asked;
-        let named = |key| names.explain(database, key);
         let other_readings = other_readings(key)
             .into_iter()
-            .map(|(key, relation)| Reading { key, relation, names: named(key) })
-            .filter(|reading| {
-                let is_short_twin =
-                    reading.relation == SAME_COLUMNS && reading.key.to_string().len() <= SHORT_TWIN;
-                !reading.names.is_empty() || is_short_twin
-            })
+            .map(|(key, relation)| Reading { key, relation, names: explainer.names(key) })
+            .filter(Reading::is_worth_telling)
             .collect();
         Self {
             key,
             database_oid,
             reading,
-            names: named(key),
+            names: explainer.names(key),
             taken_by: taking_sql(key),
             held_by: holding_sql(&[key], database_oid),
             other_readings,
@@ -74,9 +85,7 @@ impl KeyReport {
             [] => writeln!(output, "{}: no name is known for it", key_with_kind(key))?,
             names => writeln!(output, "{}", title(key, names))?,
         }
-        for naming in &self.names {
-            writeln!(output, "  {}", reason(naming))?;
-        }
+        render_names(&self.names, output)?;
         if let Some(reading) = &self.reading {
             writeln!(output, "  note: {reading}")?;
         }
@@ -110,18 +119,33 @@ impl KeyReport {
         }
         if self.names.is_empty() {
             writeln!(output, "\n  to name it, add to the locks of a registry file:")?;
-            writeln!(output, "    - {{ name: …, key: {} }}", registry_key(key))?;
+            writeln!(output, "    - {{ name: what-it-locks, key: {} }}", registry_key(key))?;
         }
         Ok(())
     }
 }
 
-fn reason(naming: &Naming) -> String {
-    let doubt = if naming.is_certain { "" } else { "; others may take this key too" };
-    format!("{} is named by {}{doubt}", naming.name, naming.reason)
+/// Who gives the names, why they may be another's, and what a person does with them.
+pub(super) fn render_names(names: &[Naming], output: &mut dyn Write) -> io::Result<()> {
+    for naming in names {
+        let doubt = if naming.doubt.is_some() { " (uncertain)" } else { "" };
+        writeln!(output, "  {}: {}{doubt}", naming.name, naming.reason)?;
+        if let Some(description) = &naming.description {
+            writeln!(output, "    {description}")?;
+        }
+        if let Some(owner) = &naming.owner {
+            writeln!(output, "    owner: {owner}")?;
+        }
+        if let Some(runbook) = &naming.runbook {
+            writeln!(output, "    runbook: {runbook}")?;
+        }
+    }
+    let doubts: BTreeSet<_> = names.iter().filter_map(|naming| naming.doubt).collect();
+    for doubt in doubts {
+        writeln!(output, "  uncertain: {doubt}")?;
+    }
+    Ok(())
 }
-
-const SAME_COLUMNS: &str = "whose columns differ in objsubid only";
 
 /// Keys that are taken for this one by mistake, and what they have in common with it.
 fn other_readings(key: Key) -> Vec<(Key, &'static str)> {
@@ -151,7 +175,6 @@ fn other_readings(key: Key) -> Vec<(Key, &'static str)> {
                 Key::from_columns(classid.swap_bytes(), objid.swap_bytes(), 2),
                 "the same bytes in the other order",
             ));
-            readings.push((Key::from_columns(objid, classid, 2), "its halves exchanged"));
         }
         KeyKind::Other => {}
     }

@@ -1,98 +1,19 @@
-//! Which names a key may have, and how they are told in one line.
+//! The names of a key in one line, and as JSON.
 //!
-//! The registry decides who names a key; here its answer is asked for every database that an entry
-//! knows, since a key without its lock has no database of its own.
+//! The registry decides who names a key and what speaks against it; here that is only told.
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::key::{Key, KeyKind};
-use crate::registry::{Database, Registry, Resolution};
+use crate::registry::Naming;
 
 /// Names told in one line: everybody uses key 1.
-const SHOWN_NAMES: usize = 4;
-
-/// One name that a key may have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Naming {
-    /// The `lock` label.
-    pub name: Arc<str>,
-    /// The name with its parameters: `tenant-reindex (tenant 99)`.
-    pub display: String,
-    /// Who says so: `hashtext("jobs") at locks.yaml:3`.
-    pub reason: String,
-    /// The databases it is the name in; `None` is any.
-    pub databases: Option<Vec<Arc<str>>>,
-    /// Whether nobody else takes this key, as far as is known.
-    pub is_certain: bool,
-}
-
-/// Names for keys in a database, or in any when none is given.
-pub trait Names {
-    /// Every name that `key` may have, the best first.
-    fn explain(&self, database: Option<&str>, key: Key) -> Vec<Naming>;
-}
-
-impl Names for Registry {
-    fn explain(&self, database: Option<&str>, key: Key) -> Vec<Naming> {
-        let resolve = |name| self.resolve("", Database { name, is_utf8: true }, key);
-        let anywhere = resolve(None);
-        if database.is_some() {
-            return namings(&resolve(database), None);
-        }
-        let mut found = namings(&anywhere, None);
-        let mut databases: Vec<&Arc<str>> = self.databases("").collect();
-        databases.sort();
-        for database in databases {
-            let here = resolve(Some(database));
-            if here == anywhere {
-                continue;
-            }
-            for naming in namings(&here, Some(database)) {
-                let same = found
-                    .iter_mut()
-                    .find(|known| known.name == naming.name && known.databases.is_some());
-                match same.and_then(|known| known.databases.as_mut()) {
-                    Some(databases) => databases.push(database.clone()),
-                    None => found.push(naming),
-                }
-            }
-        }
-        found
-    }
-}
-
-fn namings(resolution: &Resolution, database: Option<&Arc<str>>) -> Vec<Naming> {
-    let databases = database.map(|database| vec![database.clone()]);
-    let naming = |name: &Arc<str>, reason: String| {
-        let parameters: Vec<String> =
-            resolution.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        let display = match parameters.as_slice() {
-            [] => name.to_string(),
-            parameters => format!("{name} ({})", parameters.join(", ")),
-        };
-        Naming {
-            name: name.clone(),
-            display,
-            reason,
-            databases: databases.clone(),
-            is_certain: resolution.candidates.is_empty(),
-        }
-    };
-    if resolution.candidates.is_empty() {
-        let lock = resolution.lock.iter();
-        return lock.map(|lock| naming(lock, "the registry".to_owned())).collect();
-    }
-    resolution
-        .candidates
-        .iter()
-        .map(|it| naming(&it.name, format!("{} at {}:{}", it.written, it.file, it.line)))
-        .collect()
-}
+const SHOWN_NAMES: usize = 3;
 
 /// A key with its kind in front: `bigint 42`, `pair (7,9)`, `class 5: 0/102747`.
-pub fn key_with_kind(key: Key) -> String {
+pub(super) fn key_with_kind(key: Key) -> String {
     match key.kind() {
         KeyKind::Bigint => format!("bigint {key}"),
         KeyKind::Pair => format!("pair {key}"),
@@ -101,31 +22,63 @@ pub fn key_with_kind(key: Key) -> String {
 }
 
 /// A key and all that it may be called: `bigint 42: nightly-billing`.
-pub fn title(key: Key, namings: &[Naming]) -> String {
-    match call(namings) {
+pub(super) fn title(key: Key, names: &[Naming]) -> String {
+    match call(names) {
         Some(names) => format!("{}: {names}", key_with_kind(key)),
         None => key_with_kind(key),
     }
 }
 
-/// All names in one line, the uncertain ones marked; `None` when there is none.
-fn call(namings: &[Naming]) -> Option<String> {
-    let mut names: Vec<String> = Vec::new();
-    for naming in namings {
+/// All names in one line; `None` when there is none. Names in doubt are told only where nobody is
+/// sure of one.
+fn call(names: &[Naming]) -> Option<String> {
+    let is_known = names.iter().any(|naming| naming.doubt.is_none());
+    let mut calls: Vec<String> = Vec::new();
+    for naming in names.iter().filter(|naming| !is_known || naming.doubt.is_none()) {
         let place = match naming.databases.as_deref() {
             None => String::new(),
             Some(databases) => format!(" in {}", databases.join(", ")),
         };
-        let doubt = if naming.is_certain { "" } else { "maybe " };
-        let name = format!("{doubt}{}{place}", naming.display);
-        if !names.contains(&name) {
-            names.push(name);
+        let call = format!("{}{place}", naming.display);
+        if !calls.contains(&call) {
+            calls.push(call);
         }
     }
-    let hidden = names.len().saturating_sub(SHOWN_NAMES);
-    names.truncate(SHOWN_NAMES);
+    let hidden = calls.len().saturating_sub(SHOWN_NAMES);
+    calls.truncate(SHOWN_NAMES);
     if hidden > 0 {
-        names.push(format!("{hidden} more"));
+        calls.push(format!("{hidden} more"));
     }
-    (!names.is_empty()).then(|| names.join(" | "))
+    let separator = if is_known { " | " } else { ", or " };
+    let maybe = if is_known { "" } else { "maybe " };
+    (!calls.is_empty()).then(|| format!("{maybe}{}", calls.join(separator)))
+}
+
+/// Names as JSON.
+pub(super) fn as_fields<S: Serializer>(names: &[Naming], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Fields<'a> {
+        name: &'a str,
+        display: &'a str,
+        reason: &'a str,
+        databases: Option<&'a [Arc<str>]>,
+        certain: bool,
+        doubt: Option<String>,
+        preset: bool,
+        description: Option<&'a str>,
+        owner: Option<&'a str>,
+        runbook: Option<&'a str>,
+    }
+    serializer.collect_seq(names.iter().map(|naming| Fields {
+        name: &naming.name,
+        display: &naming.display,
+        reason: &naming.reason,
+        databases: naming.databases.as_deref(),
+        certain: naming.doubt.is_none(),
+        doubt: naming.doubt.map(|doubt| doubt.to_string()),
+        preset: naming.is_preset,
+        description: naming.description.as_deref(),
+        owner: naming.owner.as_deref(),
+        runbook: naming.runbook.as_deref(),
+    }))
 }

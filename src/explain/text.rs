@@ -6,21 +6,22 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::key::holding_sql;
-use super::naming::{Names, Naming, key_with_kind, title};
+use super::key::{holding_sql, render_names};
+use super::naming::{as_fields, key_with_kind, title};
 use crate::key::Key;
-use crate::registry::{Registry, Source};
+use crate::registry::{Explainer, Naming, Registry, Source};
 
 /// What stands for the text in a way.
 const PLACEHOLDER: &str = "{text}";
 /// What stands for the database; such a way is left out when none is given.
 const DATABASE: &str = "{database}";
 
-/// A text and the keys it may stand for.
+/// A text and the keys that may be made of it.
 #[derive(Debug, Serialize)]
 pub(super) struct TextReport {
     text: String,
@@ -28,73 +29,77 @@ pub(super) struct TextReport {
     held_by: String,
 }
 
-/// One way to make a key of a text.
+/// A key and every way that leads to it.
 #[derive(Debug, Serialize)]
 struct MadeKey {
+    #[serde(flatten)]
+    made: Made,
+    #[serde(serialize_with = "as_fields")]
+    names: Vec<Naming>,
+    ways: Vec<MadeBy>,
+}
+
+/// What a way leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Made {
+    Key(Key),
+    /// A pair with a free half, as `(7,*)`.
+    Pattern(String),
+}
+
+/// One way to make a key of a text.
+#[derive(Debug, Serialize)]
+struct MadeBy {
     way: String,
     used_by: String,
     /// As a registry file writes it.
     written: String,
-    /// `None` for a pair with a free half.
-    key: Option<Key>,
-    /// The pair with its free half, as `(7,*)`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pattern: Option<String>,
-    names: Vec<Naming>,
 }
 
 impl TextReport {
-    pub(super) fn new(text: &str, names: &dyn Names, database: Option<&str>) -> Self {
-        let mut keys: Vec<MadeKey> = ways()
-            .iter()
-            .filter_map(|way| {
-                let written = way.key.filled(text);
-                if written.contains(DATABASE) && database.is_none() {
-                    return None;
+    pub(super) fn new(text: &str, explainer: &Explainer, database: Option<&str>) -> Self {
+        let mut keys: Vec<MadeKey> = Vec::new();
+        for Way { name, description, key } in ways() {
+            let written = key.filled(text);
+            if written.contains(DATABASE) && database.is_none() {
+                continue;
+            }
+            let Some(made) = evaluate(&written, database) else { continue };
+            let by = MadeBy { way: name, used_by: description, written };
+            match keys.iter_mut().find(|known| known.made == made) {
+                Some(known) => known.ways.push(by),
+                None => {
+                    let names = names_of_text(&made, explainer);
+                    keys.push(MadeKey { made, names, ways: vec![by] });
                 }
-                let (key, pattern) = evaluate(&written, database)?;
-                let names = key.map(|key| names.explain(database, key)).unwrap_or_default();
-                let (way, used_by) = (way.name.clone(), way.description.clone());
-                Some(MadeKey { way, used_by, written, key, pattern, names })
-            })
-            .collect();
+            }
+        }
         // What has a name is what was meant.
-        keys.sort_by_key(|made| made.names.is_empty());
-        let exact: Vec<Key> = keys.iter().filter_map(|made| made.key).collect();
+        keys.sort_by_key(|key| key.names.is_empty());
+        let exact: Vec<Key> = keys.iter().filter_map(|key| key.made.key()).collect();
         let held_by = holding_sql(&exact, None);
         Self { text: text.to_owned(), keys, held_by }
     }
 
     pub(super) fn render(&self, output: &mut dyn Write) -> io::Result<()> {
-        if self.keys.iter().all(|made| made.names.is_empty()) {
-            let ways = self.keys.len();
-            writeln!(
-                output,
-                "{:?}: no name is known for any of {ways} keys made of it",
-                self.text
-            )?;
+        let text = &self.text;
+        if self.keys.iter().all(|key| key.names.is_empty()) {
+            let number = self.keys.len();
+            writeln!(output, "{text:?}: no name is known for any of {number} keys made of it")?;
         }
-        for made in self.keys.iter().filter(|made| !made.names.is_empty()) {
-            let key = made.key.map(|key| title(key, &made.names)).unwrap_or_default();
-            writeln!(output, "{:?} by {}: {key}", self.text, made.way)?;
-        }
-        for made in &self.keys {
-            writeln!(output)?;
-            match (made.key, &made.pattern) {
-                (Some(key), _) => writeln!(
-                    output,
-                    "  {}   in pg_locks {}/{}/{}",
-                    key_with_kind(key),
-                    key.classid(),
-                    key.objid(),
-                    key.objsubid()
-                )?,
-                (None, pattern) => {
-                    writeln!(output, "  pair {}", pattern.as_deref().unwrap_or_default())?;
-                }
+        for MadeKey { made, names, .. } in self.keys.iter().filter(|key| !key.names.is_empty()) {
+            if let Made::Key(key) = made {
+                writeln!(output, "{text:?} makes {}", title(*key, names))?;
+                render_names(names, output)?;
             }
-            writeln!(output, "    key: {}", made.written)?;
-            writeln!(output, "    {}: {}", made.way, made.used_by)?;
+        }
+        writeln!(output)?;
+        for MadeKey { made, ways, .. } in &self.keys {
+            for MadeBy { used_by, written, .. } in ways {
+                writeln!(output, "  {made:60} {used_by}")?;
+                writeln!(output, "    key: {written}")?;
+            }
         }
         writeln!(output, "\n  who holds any of them and who waits:")?;
         for line in self.held_by.lines() {
@@ -104,15 +109,46 @@ impl TextReport {
     }
 }
 
+impl Made {
+    fn key(&self) -> Option<Key> {
+        match self {
+            Self::Key(key) => Some(*key),
+            Self::Pattern(_) => None,
+        }
+    }
+}
+
+/// `bigint 42 = 0/42/1`, and `pair (7,*)`
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => f.pad(&format!(
+                "{} = {}/{}/{}",
+                key_with_kind(*key),
+                key.classid(),
+                key.objid(),
+                key.objsubid()
+            )),
+            Self::Pattern(pattern) => f.pad(&format!("pair {pattern}")),
+        }
+    }
+}
+
+/// Names that are not for any text made a key in this way. A tool that is recognized by the form of
+/// its keys is recognized whatever the text was, which says nothing of the text.
+fn names_of_text(made: &Made, explainer: &Explainer) -> Vec<Naming> {
+    let mut names = made.key().map(|key| explainer.names(key)).unwrap_or_default();
+    names.retain(|naming| !naming.is_preset || naming.display == *naming.name);
+    names
+}
+
 /// The key that a registry file means by `key: …`, or the pattern of a pair with a free half.
-fn evaluate(written: &str, database: Option<&str>) -> Option<(Option<Key>, Option<String>)> {
-    // Keys of entries that name a database are known before any lock is seen.
-    let database = quoted(database.unwrap_or("any"));
-    let text = format!("locks:\n  - {{ name: way, databases: [{database}], key: {written} }}\n");
-    let registry = Registry::parse(&[Source { name: "ways.yaml".to_owned(), text }]).ok()?;
-    let armed = registry.armed("", |_| true).into_iter().next()?;
-    let pattern = armed.resolution.pattern.map(|pattern| pattern.to_string());
-    Some((armed.key, pattern.filter(|_| armed.key.is_none())))
+fn evaluate(written: &str, database: Option<&str>) -> Option<Made> {
+    let text = format!("presets: none\nlocks:\n  - {{ name: way, key: {written} }}\n");
+    let source = Source { name: "ways.yaml".to_owned(), text };
+    let registry = Arc::new(Registry::parse(&[source]).ok()?);
+    let label = registry.keys(database).into_iter().next()?.key?;
+    Some(label.parse().map_or_else(|_| Made::Pattern(label.to_string()), Made::Key))
 }
 
 #[derive(Debug, Deserialize)]
@@ -235,5 +271,89 @@ impl<'de> Deserialize<'de> for Flow {
         }
 
         deserializer.deserialize_any(FlowVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What the tools themselves compute, or what was taken as a lock by their formula.
+    const KEYS: [(&str, &str, &str); 24] = [
+        ("hashtextextended", "cron:recalc-reward-points", "6110350855857795459"),
+        ("hashtext", "alembic", "-441799288"),
+        ("hashtext, second half free", "jobs", "(-1679774495,*)"),
+        ("md5", "good_jobs-3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11", "422608320970316224"),
+        ("sha1, little-endian", "some very long name", "1765484347666752899"),
+        ("sha224", "mydb.pgboss.pgboss", "8820760855626851337"),
+        ("sha256", "good_jobs-3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11", "-4879616444660495535"),
+        ("sha256, little-endian", "my_lock", "-7326441835665241985"),
+        ("crc32", "pdf-creation", "572123647"),
+        ("crc32, signed", "task_manager_lock", "1226251610"),
+        ("crc32 and 0", "my_lock", "(1202238042,0)"),
+        ("crc32 times 2053462845", "mydb", "586353752304064290"),
+        ("crc32 times 1486364155", "grafana", "4004004031"),
+        ("crc32 times 1025682078", "mydb", "293176876009260204"),
+        ("crc64-ecma", "goose", "5887940537704921958"),
+        ("fnv-1, 32 bits", "atlas_migrate_execute", "2686470616"),
+        ("fnv-1, first half", "example-namespace", "(-1833924545,*)"),
+        ("fnv-1, 64 bits", "example-lock", "-6145566089972788093"),
+        ("Flyway", "\"public\".\"flyway_schema_history\"", "77433833903597"),
+        ("HKDF-SHA256", "my first Postgres advisory lock!", "-5560419505042474287"),
+        ("DJB2 with xor", "create-project:6f1c2d3e", "1695283356"),
+        ("seven bits a character", "jobs", "(-708896969,-1)"),
+        ("seven bits a character", "my-lock", "(-605720883,-118112257)"),
+        ("hashCode", "hello", "99162322"),
+    ];
+
+    fn label(made: &Made) -> String {
+        match made {
+            Made::Key(key) => key.to_string(),
+            Made::Pattern(pattern) => pattern.clone(),
+        }
+    }
+
+    #[test]
+    fn ways_lead_to_the_keys_that_the_tools_take() {
+        let ways = ways();
+        for (name, text, expected) in KEYS {
+            let way = ways.iter().find(|way| way.name == name).unwrap();
+            let written = way.key.filled(text);
+            let made = evaluate(&written, None).unwrap_or_else(|| panic!("{written}"));
+            assert_eq!(label(&made), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn every_way_is_read() {
+        let ways = ways();
+        for way in &ways {
+            assert!(evaluate(&way.key.filled("jobs"), None).is_some(), "{way:?}");
+        }
+        let names: BTreeSet<_> = ways.iter().map(|way| &way.name).collect();
+        assert_eq!(names.len(), ways.len());
+    }
+
+    #[test]
+    fn what_is_printed_means_the_text_it_was_made_of() {
+        let key = &ways()[0].key;
+        for text in [
+            "",
+            "a \"b\" \\ {c} {{d}} # 'e': *f",
+            "é 漢 🔒",
+            "\t\n\r\u{85}\u{2028}\u{feff}\u{7f}\u{1}",
+            "{text}",
+        ] {
+            let expected = crate::registry::hash::hashtextextended(text.as_bytes(), 0);
+            let written = key.filled(text);
+            assert!(!written.contains('\n'), "{written}");
+            assert_eq!(
+                evaluate(&written, None),
+                Some(Made::Key(Key::bigint(expected))),
+                "{text:?}"
+            );
+        }
     }
 }

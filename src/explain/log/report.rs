@@ -3,8 +3,9 @@
 use serde::{Serialize, Serializer};
 
 use super::summary::{Deadlock, KeyUse, LockWait, Object, Outcome, Summary, Wait};
-use crate::explain::naming::Naming;
+use crate::explain::naming::as_fields;
 use crate::key::Key;
+use crate::registry::Naming;
 
 /// What was found in a log, with the names of its locks.
 #[derive(Debug, Serialize)]
@@ -75,6 +76,7 @@ struct NamedKey {
     /// 0 for locks of the whole server.
     database_oid: u32,
     key: Key,
+    #[serde(serialize_with = "as_fields")]
     names: Vec<Naming>,
 }
 
