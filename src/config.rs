@@ -518,8 +518,10 @@ mod tests {
 
         fn config(&self) -> Result<Config, ConfigError> {
             let arguments = ["locks", "serve"].map(OsString::from).into_iter();
-            let Command::Serve(args) =
-                cli::parse(arguments.chain(self.flags.iter().map(OsString::from))).unwrap().command;
+            let arguments = arguments.chain(self.flags.iter().map(OsString::from));
+            let Command::Serve(args) = cli::parse(arguments).unwrap().command else {
+                panic!("serve was asked for");
+            };
             let variable = |name: &str| self.variables.get(name).cloned();
             let read = |path: &Path| {
                 self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())

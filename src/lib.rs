@@ -30,6 +30,7 @@
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
+//! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
 //!
 //! # Invariants
 //!
@@ -95,3 +96,5 @@ pub mod metrics;
 pub mod server;
 
 pub mod serve;
+
+pub mod explain;

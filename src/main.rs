@@ -3,14 +3,16 @@
 //! The only file that exits. 2 is the user's mistake, said before a port is bound or a server is
 //! asked; 1 is a failure at run time.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use pg_locks_exporter::cli::{self, Command, ListenAddress, ServeArgs};
+use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::config::Config;
+use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
 use pg_locks_exporter::reload::RegistryFiles;
-use pg_locks_exporter::{logging, serve, server};
+use pg_locks_exporter::{explain, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
 const FAILURE: u8 = 1;
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Serve(args) => run_serve(&args),
+        Command::Explain(args) => run_explain(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,6 +85,19 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     })?;
     runtime.shutdown_background();
     Ok(())
+}
+
+fn run_explain(args: &ExplainArgs) -> Result<(), Failure> {
+    let registry = Registry::load(&args.registry_files, MAX_KEYS).map_err(usage)?;
+    let explainer = Explainer::new(Arc::new(registry), args.database.as_deref());
+    let mut input = std::io::stdin().lock();
+    if args.what.is_empty() && input.is_terminal() {
+        let _ = writeln!(std::io::stderr(), "locks: paste log text, then press Ctrl-D");
+    }
+    match explain::explain(args, &explainer, &mut input, &mut std::io::stdout().lock()) {
+        Err(error) if error.is_broken_pipe() => Ok(()),
+        outcome => outcome.map_err(failure),
+    }
 }
 
 /// A host name may stand for several addresses; all of them are listened on.
