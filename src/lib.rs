@@ -27,10 +27,11 @@
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
+//! | [`lint`], [`listing`] | `locks registry check` and `list` | reads files |
 //!
 //! # Invariants
 //!
-//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`], `prometheus`
+//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in [`client`], `prometheus`
 //!   only in [`metrics`].
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
 //! - The exporter writes nothing to the database and takes no advisory lock.
@@ -87,3 +88,9 @@ pub mod metrics;
 pub mod server;
 
 pub mod serve;
+
+pub mod client;
+pub mod snapshot;
+
+pub mod lint;
+pub mod listing;

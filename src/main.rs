@@ -8,10 +8,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use pg_locks_exporter::cli::registry::{CheckArgs, ListArgs, RegistryCommand};
 use pg_locks_exporter::cli::{self, Command, ListenAddress, ServeArgs};
 use pg_locks_exporter::config::Config;
 use pg_locks_exporter::registry::Registry;
-use pg_locks_exporter::{logging, serve, server};
+use pg_locks_exporter::{lint, listing, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
 const FAILURE: u8 = 1;
@@ -23,10 +24,15 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let outcome = match cli.command {
-        Command::Serve(args) => run_serve(&args),
+        Command::Serve(args) => run_serve(&args).map(|()| ExitCode::SUCCESS),
+        Command::Registry(args) => match args.command {
+            RegistryCommand::Check(args) => run_registry_check(&args),
+            RegistryCommand::List(args) => run_registry_list(&args),
+            RegistryCommand::Suggest(args) => todo!("{args:?}"),
+        },
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(Failure { code, error }) => {
             // Nobody may be listening, and that is no reason for another exit code.
             let _ = writeln!(std::io::stderr(), "locks: {error:#}");
@@ -87,6 +93,32 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         serve::serve(config, Arc::new(registry), listeners, shutdown).await;
         Ok(())
     })
+}
+
+fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let (sources, unreadable) = lint::fetch_sources(&args.files, std::io::stdin().lock());
+    let report = lint::Report::new(sources, unreadable);
+    if report.is_clean() {
+        return print(&report.render_summary());
+    }
+    let text = report.render_problems() + &report.render_summary();
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    Ok(ExitCode::from(FAILURE))
+}
+
+fn run_registry_list(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let registry = Registry::load(&args.registry.files).map_err(usage)?;
+    let keys = registry.listed_keys(args.database.as_deref());
+    print(&if args.json { listing::render_json(&keys) } else { listing::render_table(&keys) })
+}
+
+/// To standard output. A reader that has seen enough, as `head` has, is no failure.
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failure(error)),
+        Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// A host name may stand for several addresses; all of them are listened on.

@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claims::{Claim, Claims};
-use entry::{File, Limits, parse_file};
+use entry::{Entry, File, Limits, parse_file};
 use fault::Faults;
 pub use fault::{Fault, RegistryError};
+use pattern::KeyPattern;
 pub use pattern::{HashCheck, HashFunction};
 
 use crate::key::Key;
@@ -59,7 +60,7 @@ pub struct Registry {
     any: Claims,
     unregistered: Resolution,
     locks: Vec<LockInfo>,
-    entry_count: usize,
+    entries: Vec<Arc<Entry>>,
     conflicts: Vec<Conflict>,
     hash_checks: Vec<HashCheck>,
 }
@@ -161,6 +162,37 @@ pub struct LockInfo {
     pub description: Option<Arc<str>>,
 }
 
+/// One key of one entry, for people who look for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedKey {
+    /// The name.
+    pub name: Arc<str>,
+    /// What it comes to, as the `key` label writes it: `42`, `(7,*)`.
+    pub key: Arc<str>,
+    /// As the entry means it: `42`, `hashtext("jobs")`, `(7,*)`.
+    pub written: Arc<str>,
+    /// `None` for any.
+    pub databases: Option<Vec<Arc<str>>>,
+    /// Patterns; `None` for any.
+    pub servers: Option<Vec<Arc<str>>>,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// A registry file.
+    File {
+        /// As it was given.
+        file: Arc<str>,
+        /// The line of its key.
+        line: u32,
+    },
+    /// A preset, by its name.
+    Preset(Arc<str>),
+}
+
 /// A series that exists from the first poll, since an entry names its database.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Armed {
@@ -243,7 +275,7 @@ impl Registry {
             any,
             unregistered,
             locks,
-            entry_count: entries.len(),
+            entries,
             hash_checks: hash_checks.into_iter().collect(),
         }
     }
@@ -292,7 +324,23 @@ impl Registry {
 
     /// How many entries the files have.
     pub fn entry_count(&self) -> usize {
-        self.entry_count
+        self.entries.len()
+    }
+
+    /// Every key of every entry that may name one in `database`, or in any; by name, then by place.
+    pub fn listed_keys(&self, database: Option<&str>) -> Vec<ListedKey> {
+        let is_meant = |entry: &&Arc<Entry>| match (&entry.databases, database) {
+            (Some(databases), Some(database)) => databases.iter().any(|one| &**one == database),
+            (None, _) | (_, None) => true,
+        };
+        let mut listed: Vec<ListedKey> = self
+            .entries
+            .iter()
+            .filter(is_meant)
+            .flat_map(|entry| entry.keys.iter().map(|pattern| ListedKey::new(entry, pattern)))
+            .collect();
+        listed.sort_by(|a, b| (&a.name, &a.origin).cmp(&(&b.name, &b.origin)));
+        listed
     }
 
     /// Keys that entries of equal rank name differently.
@@ -303,6 +351,32 @@ impl Registry {
     /// Every hash that a key was computed from, once.
     pub fn hash_checks(&self) -> &[HashCheck] {
         &self.hash_checks
+    }
+}
+
+impl ListedKey {
+    fn new(entry: &Entry, pattern: &KeyPattern) -> Self {
+        Self {
+            name: entry.name.clone(),
+            key: pattern.keys.to_string().into(),
+            written: pattern.written.clone(),
+            databases: entry.databases.clone(),
+            servers: entry
+                .servers
+                .as_ref()
+                .map(|globs| globs.iter().map(|glob| glob.to_string().into()).collect()),
+            origin: Origin::File { file: entry.file.clone(), line: pattern.at.line },
+        }
+    }
+}
+
+/// `locks.yaml:3`, `preset rails`
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::Preset(name) => write!(f, "preset {name}"),
+        }
     }
 }
 

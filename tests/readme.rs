@@ -52,7 +52,9 @@ fn its_registry_names_the_keys_it_says() {
 fn its_configuration_loads() {
     for text in blocks("yaml config") {
         let arguments = ["locks", "serve", "--config.file", "locks.yaml"].map(Into::into);
-        let Command::Serve(args) = cli::parse(arguments).unwrap().command;
+        let Command::Serve(args) = cli::parse(arguments).unwrap().command else {
+            panic!("serve was asked for");
+        };
         let read = |_: &Path| Ok(text.clone());
         let config = Config::new(&args, World { variable: &|_| None, read: &read }).unwrap();
         assert_eq!(config.servers.len(), 1);

@@ -3,6 +3,8 @@
 //! Entries use them to say on which servers they apply. Two entries can only contradict each other
 //! where some name matches both, so it is also told whether two patterns overlap.
 
+use std::fmt::{self, Write as _};
+
 /// A pattern that matches whole names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Glob {
@@ -14,6 +16,19 @@ enum Token {
     AnyText,
     AnyOne,
     One(char),
+}
+
+/// As it was written, but for stars in a row.
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tokens.iter().try_for_each(|token| {
+            f.write_char(match token {
+                Token::AnyText => '*',
+                Token::AnyOne => '?',
+                Token::One(c) => *c,
+            })
+        })
+    }
 }
 
 impl Glob {
