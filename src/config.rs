@@ -49,7 +49,8 @@ pub struct Config {
 /// What every command that connects needs to know; `serve` finds it in its [`Config`].
 #[derive(Debug)]
 pub struct Targets {
-    /// The servers to look at, at least one, each with a name of its own.
+    /// The servers to look at, each with a name of its own; at least one unless an exporter is
+    /// asked.
     pub servers: Vec<Server>,
     /// The rhythm of polls.
     pub poll: Poll,
@@ -229,7 +230,7 @@ impl Config {
     /// Combines and validates.
     pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
         let Targets { servers, poll, registry_files, applications, limits, warnings } =
-            Targets::new(&args.connection, &args.files, &args.poll, world)?;
+            Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
         Ok(Self {
             servers,
             poll,
@@ -244,15 +245,19 @@ impl Config {
 }
 
 impl Targets {
-    /// The targets of a command of this process that polls at its own pace.
-    pub fn load(connection: &ConnectionArgs, files: &FileArgs) -> Result<Self, ConfigError> {
+    /// The targets of a command of this process that looks at its own pace.
+    pub fn load(
+        connection: Option<&ConnectionArgs>,
+        files: &FileArgs,
+    ) -> Result<Self, ConfigError> {
         let poll = PollArgs { interval: None, timeout: None };
         in_this_process(|world| Self::new(connection, files, &poll, world))
     }
 
-    /// Combines and validates.
+    /// Combines and validates. Without `connection` there are no servers: a running exporter is
+    /// asked, and whatever is said of servers belongs to others.
     pub fn new(
-        connection: &ConnectionArgs,
+        connection: Option<&ConnectionArgs>,
         files: &FileArgs,
         poll_args: &PollArgs,
         world: World<'_>,
@@ -262,15 +267,19 @@ impl Targets {
             None => ConfigFile::default(),
         };
         let mut warnings = Vec::new();
-        let servers = if file.servers.is_empty() {
-            let dsn = single_dsn(connection, world, &mut warnings)?;
-            vec![Server { name: dsn.server_label().to_owned(), dsn }]
-        } else {
-            if let Some(source) = DsnSource::find(connection, world)? {
-                let fault = Fault::ServersToo { file: file.path.clone() };
-                return Err(source.name().fault(fault));
+        let servers = match connection {
+            None => Vec::new(),
+            Some(connection) if file.servers.is_empty() => {
+                let dsn = single_dsn(connection, world, &mut warnings)?;
+                vec![Server { name: dsn.server_label().to_owned(), dsn }]
             }
-            servers(&file, world)?
+            Some(connection) => {
+                if let Some(source) = DsnSource::find(connection, world)? {
+                    let fault = Fault::ServersToo { file: file.path.clone() };
+                    return Err(source.name().fault(fault));
+                }
+                servers(&file, world)?
+            }
         };
         Ok(Self {
             servers,

@@ -27,7 +27,9 @@
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
-//! | [`lint`], [`listing`] | `locks registry check` and `list` | reads files |
+//! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
+//! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
+//! | [`lint`], [`listing`], [`suggest`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
 //!
@@ -92,5 +94,8 @@ pub mod serve;
 pub mod client;
 pub mod snapshot;
 
+pub mod survey;
+
 pub mod lint;
 pub mod listing;
+pub mod suggest;

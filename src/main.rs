@@ -3,15 +3,20 @@
 //! The only file that exits. 2 is the user's mistake, said before a port is bound or a server is
 //! asked; 1 is a failure at run time.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use pg_locks_exporter::cli::registry::{CheckArgs, ListArgs, RegistryCommand};
+use anyhow::Context as _;
+use pg_locks_exporter::cli::registry::{CheckArgs, ListArgs, RegistryCommand, SuggestArgs};
 use pg_locks_exporter::cli::{self, Command, ListenAddress, ServeArgs};
-use pg_locks_exporter::config::Config;
+use pg_locks_exporter::client::Exporter;
+use pg_locks_exporter::config::{Config, Targets};
 use pg_locks_exporter::registry::Registry;
+use pg_locks_exporter::suggest::Sightings;
+use pg_locks_exporter::survey::Survey;
 use pg_locks_exporter::{lint, listing, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,7 +33,7 @@ fn main() -> ExitCode {
         Command::Registry(args) => match args.command {
             RegistryCommand::Check(args) => run_registry_check(&args),
             RegistryCommand::List(args) => run_registry_list(&args),
-            RegistryCommand::Suggest(args) => todo!("{args:?}"),
+            RegistryCommand::Suggest(args) => run_registry_suggest(&args),
         },
     };
     match outcome {
@@ -112,6 +117,66 @@ fn run_registry_list(args: &ListArgs) -> Result<ExitCode, Failure> {
     print(&if args.json { listing::render_json(&keys) } else { listing::render_table(&keys) })
 }
 
+fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
+    let exporter = args.from.as_ref().map(|url| Exporter::parse(url.expose()));
+    let exporter = exporter.transpose().context("--from").map_err(usage)?;
+    let connection = exporter.is_none().then_some(&args.connection);
+    let targets = Targets::load(connection, &args.files).map_err(usage)?;
+    let registry = Arc::new(Registry::load(&targets.registry_files).map_err(usage)?);
+    let applications = Arc::new(targets.applications);
+    for warning in &targets.warnings {
+        warn(warning);
+    }
+    let from = exporter.as_ref().map(ToString::to_string);
+    let mut survey = match exporter {
+        Some(exporter) => Survey::Exporter(exporter),
+        None => Survey::of_servers(
+            targets.servers,
+            targets.poll.timeout,
+            &registry,
+            &applications,
+            &targets.limits,
+        ),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    let mut sightings = Sightings::new(&registry);
+    let mut down: BTreeMap<Arc<str>, String> = BTreeMap::new();
+    let looked = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let looking = survey.look(args.samples, args.interval, |snapshot| {
+            for server in snapshot.servers.iter().filter(|server| !server.up) {
+                let reason = server.error.clone().unwrap_or_else(|| "it is down".to_owned());
+                down.insert(server.server.clone(), reason);
+            }
+            sightings.observe(&snapshot, &registry, &applications);
+        });
+        tokio::select! {
+            outcome = looking => outcome.with_context(|| from.unwrap_or_default()),
+            // What was seen so far is worth printing.
+            _ = interrupt.recv() => Ok(()),
+        }
+    });
+    if let Err(error) = looked {
+        if sightings.is_blind() {
+            return Err(failure(error));
+        }
+        warn(format_args!("{error:#}"));
+    }
+    for (server, reason) in &down {
+        warn(format_args!("{server}: {reason}"));
+    }
+    if sightings.is_blind() {
+        return Err(failure(anyhow::anyhow!("no server could be looked at")));
+    }
+    print(&sightings.render())
+}
+
+/// To standard error, beside output that goes on.
+fn warn(warning: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "locks: {warning}");
+}
+
 /// To standard output. A reader that has seen enough, as `head` has, is no failure.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     let mut stdout = std::io::stdout();
@@ -123,7 +188,6 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
 
 /// A host name may stand for several addresses; all of them are listened on.
 fn resolve_addresses(listen: &[ListenAddress]) -> anyhow::Result<Vec<SocketAddr>> {
-    use anyhow::Context as _;
     let mut addresses = Vec::new();
     for address in listen {
         match &address.host {
