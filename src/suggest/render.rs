@@ -28,6 +28,9 @@ const SHORT: std::ops::Range<i64> = 0..1_000_000;
 /// Programs that pack two ids into one number mostly have ids below this.
 const SMALL_ID: i64 = 1_000_000;
 
+/// Constants that people think of are smaller.
+const HASH_LIKE: u64 = 100_000_000;
+
 pub(super) fn render(
     sightings: &Sightings,
     drafts: &[Draft],
@@ -35,7 +38,7 @@ pub(super) fn render(
     dictionary: &Dictionary,
 ) -> String {
     let mut text = String::new();
-    write_head(&mut text, sightings, drafts);
+    write_head(&mut text, sightings, drafts, dictionary);
     if drafts.is_empty() {
         return text;
     }
@@ -65,7 +68,7 @@ pub(super) fn render(
     text
 }
 
-fn write_head(text: &mut String, sightings: &Sightings, drafts: &[Draft]) {
+fn write_head(text: &mut String, sightings: &Sightings, drafts: &[Draft], dictionary: &Dictionary) {
     let unnamed: usize = sightings.places.values().map(BTreeMap::len).sum();
     let servers = list(sightings.servers.iter().map(|server| clean(server)));
     let until = sightings.last.map(|last| format!(" until {}", moment(last))).unwrap_or_default();
@@ -103,6 +106,23 @@ fn write_head(text: &mut String, sightings: &Sightings, drafts: &[Draft]) {
          seen is marked \"guess:\". Use this as a registry file of its own, or put its entries \
          under locks: in another.",
     );
+    let is_hash = |draft: &Draft| match draft.pattern {
+        Pattern::One(key) => {
+            key.as_bigint().is_some_and(|number| number.unsigned_abs() > HASH_LIKE)
+                && guess_one(key, dictionary).is_empty()
+        }
+        Pattern::PairsFrom(_) | Pattern::PairsTo(_) | Pattern::Packed(_) | Pattern::Range(..) => {
+            false
+        }
+    };
+    if drafts.iter().any(is_hash) {
+        write_comment(
+            text,
+            "# ",
+            "Large numbers are mostly hashes of texts in the source of the application that holds \
+             them: locks explain TEXT says which keys a text makes.",
+        );
+    }
 }
 
 fn write_entry(
@@ -142,29 +162,36 @@ fn write_entry(
 /// Who was seen with it.
 fn seen(sighting: &Sighting) -> Vec<String> {
     let mut lines = Vec::new();
-    for (verb, parties) in [("held by", &sighting.holders), ("awaited by", &sighting.waiters)] {
+    let sides =
+        [("held by", "seen since", &sighting.holders), ("awaited by", "since", &sighting.waiters)];
+    for (verb, since, parties) in sides {
         if !parties.is_empty() {
-            let parties = parties.iter().map(|(name, party)| render_party(name, party));
+            let parties = parties.iter().map(|(name, party)| render_party(name, party, since));
             lines.push(format!("{verb} {}", list_with("; ", parties)));
         }
     }
     lines
 }
 
-fn render_party(name: &str, party: &Party) -> String {
+fn render_party(name: &str, party: &Party, since_word: &str) -> String {
     let mut text = clean(name);
     if !party.before.is_empty() {
         let before = list(party.before.iter().map(|name| clean(name)));
         let _ = write!(text, " (before: {before})");
     }
-    if party.sessions.len() > 1 {
-        let _ = write!(text, ", {} sessions", party.sessions.len());
-    }
     for scope in &party.scopes {
         let _ = write!(text, ", {scope} level");
     }
+    // Of several sessions each may have had it for a moment only.
+    let first = match party.sessions.len() {
+        0 | 1 => "",
+        sessions => {
+            let _ = write!(text, ", {sessions} sessions");
+            "the first "
+        }
+    };
     if let Some(since) = party.since {
-        let _ = write!(text, ", seen since {}", moment(since));
+        let _ = write!(text, ", {first}{since_word} {}", moment(since));
     }
     text
 }
