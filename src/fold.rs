@@ -5,12 +5,13 @@
 //! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Applications, Limits};
-use crate::registry::Registry;
+use crate::inspected::Answers;
+use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
@@ -21,7 +22,9 @@ use crate::view::{Picture, View};
 #[derive(Debug)]
 pub struct Fold {
     server: Arc<str>,
-    registry: Arc<Registry>,
+    /// What the server told that names depend on.
+    told: Circumstances,
+    resolver: Resolver,
     names: Names,
     tracker: Tracker,
     series: SeriesSet,
@@ -49,11 +52,12 @@ impl Fold {
         limits: &Limits,
     ) -> Self {
         Self {
-            server: server.clone(),
-            registry,
+            told: Circumstances::default(),
+            resolver: Resolver::new(registry, server.clone(), &Circumstances::default()),
+            server,
             names: Names::default(),
             tracker: Tracker::default(),
-            series: SeriesSet::new(server, applications, limits),
+            series: SeriesSet::new(applications, limits),
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
@@ -74,12 +78,55 @@ impl Fold {
         view.datnames = self.series.datnames().cloned().collect();
     }
 
+    /// A new registry: labels, limits and declared scopes follow at the next sample. Hashes have to
+    /// be compared with the server's anew.
+    pub fn observe_registry(&mut self, registry: Arc<Registry>) {
+        self.told.server_hashes.clear();
+        self.resolver = Resolver::new(registry, self.server.clone(), &self.told);
+        self.series.forget_registry();
+    }
+
     /// New names: labels follow at the next sample.
     pub fn observe_names(&mut self, names: Names) {
         if names.databases != self.names.databases {
+            self.told.databases = names
+                .databases
+                .values()
+                .map(|database| (database.name.clone(), database.encoding.clone()))
+                .collect();
+            self.renew_resolver();
             self.series.forget_labels();
         }
         self.names = names;
+    }
+
+    /// What databases answered to the questions of the registry.
+    pub fn observe_answers(&mut self, answers: Arc<Answers>) {
+        if !Arc::ptr_eq(&answers, &self.told.answers) {
+            self.told.answers = answers;
+            self.renew_resolver();
+            self.series.forget_registry();
+        }
+    }
+
+    /// Hashes of the registry that the server computes differently, with its values: they are what
+    /// its sessions lock.
+    pub fn observe_server_hashes(&mut self, server_hashes: HashMap<HashCall, i64>) {
+        if server_hashes != self.told.server_hashes {
+            self.told.server_hashes = server_hashes;
+            self.renew_resolver();
+            self.series.forget_registry();
+        }
+    }
+
+    fn renew_resolver(&mut self) {
+        let registry = self.resolver.registry().clone();
+        self.resolver = Resolver::new(registry, self.server.clone(), &self.told);
+    }
+
+    /// Hashes that keys were computed from, to be compared with the server's.
+    pub fn hash_checks(&self) -> &Arc<[HashCheck]> {
+        self.resolver.hash_checks()
     }
 
     /// Databases that the registry names for this server and the server does not have. Their
@@ -87,8 +134,8 @@ impl Fold {
     pub fn missing_databases(&self) -> BTreeSet<Arc<str>> {
         let known: HashSet<&str> =
             self.names.databases.values().map(|database| &*database.name).collect();
-        let named = self.registry.databases(&self.server);
-        named.filter(|datname| !known.contains(&***datname)).cloned().collect()
+        let named = self.resolver.named_databases();
+        named.into_iter().filter(|datname| !known.contains(&**datname)).collect()
     }
 
     /// What the sample speaks of and no name is known for.
@@ -122,9 +169,9 @@ impl Fold {
         self.observed += elapsed;
         self.table_entries = sample.table_entries.or(self.table_entries);
 
-        let declared = |key| self.series.declared_scope(key, &self.names, &self.registry);
+        let declared = |key| self.series.declared_scope(key, &self.names, &self.resolver);
         let changes = self.tracker.observe(sample, declared);
-        self.series.observe_labels(sample, &self.tracker, &self.names, &self.registry);
+        self.series.observe_labels(sample, &self.tracker, &self.names, &self.resolver);
         let picture = Picture::draw(sample, &self.tracker, &self.names, &self.series);
         self.series.count(&picture, &changes, elapsed);
         picture

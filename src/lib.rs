@@ -23,6 +23,7 @@
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
 //! | [`fold`] | one server's memory: the four above in their order | |
+//! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
@@ -73,6 +74,7 @@ pub mod mode;
 pub mod sample;
 pub mod timestamp;
 
+pub mod inspected;
 pub mod registry;
 pub mod tracker;
 
@@ -82,6 +84,8 @@ pub mod slot;
 pub mod view;
 
 pub mod fold;
+
+pub mod reload;
 
 pub mod backoff;
 pub mod poller;

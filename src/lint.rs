@@ -9,8 +9,11 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::registry::{Conflict, Fault, MAX_FILE_BYTES, Registry, RegistryError, Source};
+use crate::registry::{
+    Conflict, Fault, MAX_FILE_BYTES, MAX_KEYS, Origin, Registry, RegistryError, Source,
+};
 
 /// What the name `-` stands for in messages.
 const STANDARD_INPUT: &str = "<stdin>";
@@ -70,8 +73,8 @@ impl Report {
         let files = sources.len() + unreadable.len();
         let mut faults = Vec::new();
         // Without the files that have faults the others can still be held against each other.
-        let registry = loop {
-            match Registry::parse(&sources) {
+        let registry = Arc::new(loop {
+            match Registry::load_sources(&sources, MAX_KEYS) {
                 Ok(registry) => break registry,
                 Err(RegistryError::Refused(found)) => {
                     let before = sources.len();
@@ -87,14 +90,15 @@ impl Report {
                     break Registry::empty();
                 }
             }
-        };
+        });
+        let is_of_file = |origin: &Origin| matches!(origin, Origin::File { .. });
         Self {
             files,
             unreadable,
             faults,
             conflicts: registry.conflicts().to_vec(),
             entries: registry.entry_count(),
-            keys: registry.listed_keys(None).len(),
+            keys: registry.keys(None).iter().filter(|key| is_of_file(&key.origin)).count(),
         }
     }
 
@@ -137,10 +141,14 @@ impl Report {
             let _ = writeln!(text, "{fault}");
         }
         for conflict in &self.conflicts {
-            if let Some(first) = conflict.candidates.first() {
-                let _ = write!(text, "{}:{}: ", first.file, first.line);
+            match conflict.candidates.first() {
+                Some(first) => {
+                    let _ = writeln!(text, "{}: {conflict}", first.origin);
+                }
+                None => {
+                    let _ = writeln!(text, "{conflict}");
+                }
             }
-            let _ = writeln!(text, "{conflict}");
         }
         text
     }

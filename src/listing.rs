@@ -3,11 +3,19 @@
 //! Pure: what the registry lists becomes text. Who names what is decided there.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::registry::{ListedKey, Origin};
+
+/// Leaves out what an entry names in other databases only.
+pub fn in_database(keys: Vec<ListedKey>, database: Option<&str>) -> Vec<ListedKey> {
+    let is_meant = |key: &ListedKey| match (&key.databases, database) {
+        (Some(databases), Some(database)) => databases.iter().any(|one| &**one == database),
+        (None, _) | (_, None) => true,
+    };
+    keys.into_iter().filter(is_meant).collect()
+}
 
 /// A line for each key, in columns; a column that is empty everywhere is left out.
 pub fn render_table(keys: &[ListedKey]) -> String {
@@ -38,22 +46,22 @@ pub fn render_table(keys: &[ListedKey]) -> String {
 }
 
 fn row(key: &ListedKey) -> [String; 6] {
-    let list = |names: &Option<Vec<Arc<str>>>| {
-        names.as_ref().map(|names| names.join(", ")).unwrap_or_default()
-    };
+    let is_same = key.key.as_ref() == Some(&key.written);
     [
         key.name.to_string(),
-        key.key.to_string(),
+        // What needs a server or a database cannot be computed here.
+        key.key.as_deref().unwrap_or("?").to_owned(),
         // Only where it tells more than the key.
-        if key.written == key.key { String::new() } else { key.written.to_string() },
+        if is_same { String::new() } else { key.written.to_string() },
         key.databases.as_ref().map_or("any".to_owned(), |names| names.join(", ")),
-        list(&key.servers),
+        key.servers.as_ref().map(|names| names.join(", ")).unwrap_or_default(),
         key.origin.to_string(),
     ]
     .map(|cell| cell.replace(char::is_control, "\u{fffd}"))
 }
 
-/// One object with a list of keys. Null stands for any database and any server.
+/// One object with a list of keys. Null stands for any database and any server, and for a key that
+/// cannot be computed without a database or a server.
 pub fn render_json(keys: &[ListedKey]) -> String {
     let keys: Vec<Value> = keys
         .iter()
@@ -71,6 +79,7 @@ pub fn render_json(keys: &[ListedKey]) -> String {
                 "file": file,
                 "line": line,
                 "preset": preset,
+                "description": key.description,
             })
         })
         .collect();
@@ -79,17 +88,23 @@ pub fn render_json(keys: &[ListedKey]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::registry::{Registry, Source};
 
     const TEXT: &str = "locks:
 - { name: tenant-reindex, key: { pair: [7, '*'] }, databases: [app, app2] }
 - { name: cron, keys: [{ hashtext: jobs }, 42], servers: ['orders-*'] }
+- { name: migrations, key: { crc32: '{database}' } }
 ";
 
     fn listed(text: &str, database: Option<&str>) -> Vec<ListedKey> {
         let source = Source { name: "a.yaml".into(), text: text.into() };
-        Registry::parse(&[source]).unwrap().listed_keys(database)
+        let registry = Arc::new(Registry::parse(&[source]).unwrap());
+        let mut keys = in_database(registry.keys(database), database);
+        keys.retain(|key| matches!(key.origin, Origin::File { .. }));
+        keys
     }
 
     #[test]
@@ -97,18 +112,26 @@ mod tests {
         assert_eq!(
             render_table(&listed(TEXT, None)),
             "\
-NAME            KEY          WRITTEN AS        DATABASES  SERVERS   FROM
-cron            -1679774495  hashtext(\"jobs\")  any        orders-*  a.yaml:3
-cron            42                             any        orders-*  a.yaml:3
-tenant-reindex  (7,*)                          app, app2            a.yaml:2
+NAME            KEY          WRITTEN AS           DATABASES  SERVERS   FROM
+tenant-reindex  (7,*)                             app, app2            a.yaml:2
+cron            -1679774495  hashtext(\"jobs\")     any        orders-*  a.yaml:3
+cron            42                                any        orders-*  a.yaml:3
+migrations      ?            crc32(\"{database}\")  any                  a.yaml:4
 "
         );
     }
 
     #[test]
     fn a_database_leaves_out_what_names_nothing_in_it() {
-        assert_eq!(listed(TEXT, Some("other")).len(), 2);
-        assert_eq!(listed(TEXT, Some("app2")).len(), 3);
+        assert_eq!(listed(TEXT, Some("other")).len(), 3);
+        assert_eq!(listed(TEXT, Some("app2")).len(), 4);
+    }
+
+    #[test]
+    fn a_database_fills_templates() {
+        let keys = listed(TEXT, Some("app"));
+        // crc32 of "app", as every implementation has it.
+        assert_eq!(keys[3].key.as_deref(), Some("3873034334"));
     }
 
     #[test]
@@ -122,6 +145,7 @@ tenant-reindex  (7,*)                          app, app2            a.yaml:2
     #[test]
     fn scripts_get_the_same_as_json() {
         let json: Value = serde_json::from_str(&render_json(&listed(TEXT, Some("x")))).unwrap();
+        assert_eq!(json["keys"].as_array().unwrap().len(), 3);
         assert_eq!(
             json["keys"][0],
             json!({
@@ -133,6 +157,7 @@ tenant-reindex  (7,*)                          app, app2            a.yaml:2
                 "file": "a.yaml",
                 "line": 3,
                 "preset": null,
+                "description": null,
             })
         );
     }

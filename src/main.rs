@@ -14,7 +14,8 @@ use pg_locks_exporter::cli::registry::{CheckArgs, ListArgs, RegistryCommand, Sug
 use pg_locks_exporter::cli::{self, Command, ListenAddress, ServeArgs};
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Config, Targets};
-use pg_locks_exporter::registry::Registry;
+use pg_locks_exporter::registry::{MAX_KEYS, Registry};
+use pg_locks_exporter::reload::RegistryFiles;
 use pg_locks_exporter::suggest::Sightings;
 use pg_locks_exporter::survey::Survey;
 use pg_locks_exporter::{lint, listing, logging, serve, server};
@@ -62,20 +63,18 @@ fn failure(error: impl Into<anyhow::Error>) -> Failure {
 fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     logging::init(args.log.level, args.log.format).map_err(failure)?;
     let config = Config::load(args).map_err(usage)?;
-    let registry = Registry::load(&config.registry_files).map_err(usage)?;
+    let registry_files = RegistryFiles::load(config.registry_files.clone()).map_err(usage)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
-    }
-    for conflict in registry.conflicts() {
-        tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
     }
     let addresses = resolve_addresses(&config.web.listen_addresses).map_err(usage)?;
     // One thread: polls wait for servers, and the messages of a poll leave in one write because
     // nobody runs between them.
-    // Two more render answers, so that a large one does not hold up a poll.
+    // Two more render answers, so that a large one does not hold up a poll; another reads files,
+    // which may hang with the file system they are on.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(2)
+        .max_blocking_threads(3)
         .build()
         .map_err(failure)?;
     runtime.block_on(async {
@@ -89,15 +88,12 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
             }
             tracing::info!("stopping");
         };
-        let mut hangup = signal(SignalKind::hangup()).map_err(failure)?;
-        tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                tracing::warn!("files are read at the start only: restart to apply changes");
-            }
-        });
-        serve::serve(config, Arc::new(registry), listeners, shutdown).await;
+        let hangup = signal(SignalKind::hangup()).map_err(failure)?;
+        serve::serve(config, registry_files, hangup, listeners, shutdown).await;
         Ok(())
-    })
+    })?;
+    runtime.shutdown_background();
+    Ok(())
 }
 
 fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
@@ -112,8 +108,9 @@ fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 }
 
 fn run_registry_list(args: &ListArgs) -> Result<ExitCode, Failure> {
-    let registry = Registry::load(&args.registry.files).map_err(usage)?;
-    let keys = registry.listed_keys(args.database.as_deref());
+    let registry = Arc::new(Registry::load(&args.registry.files, MAX_KEYS).map_err(usage)?);
+    let database = args.database.as_deref();
+    let keys = listing::in_database(registry.keys(database), database);
     print(&if args.json { listing::render_json(&keys) } else { listing::render_table(&keys) })
 }
 
@@ -122,7 +119,7 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
     let exporter = exporter.transpose().context("--from").map_err(usage)?;
     let connection = exporter.is_none().then_some(&args.connection);
     let targets = Targets::load(connection, &args.files).map_err(usage)?;
-    let registry = Arc::new(Registry::load(&targets.registry_files).map_err(usage)?);
+    let registry = Arc::new(Registry::load(&targets.registry_files, MAX_KEYS).map_err(usage)?);
     let applications = Arc::new(targets.applications);
     for warning in &targets.warnings {
         warn(warning);
@@ -140,7 +137,7 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
-    let mut sightings = Sightings::new(&registry);
+    let mut sightings = Sightings::new(registry);
     let mut down: BTreeMap<Arc<str>, String> = BTreeMap::new();
     let looked = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -149,7 +146,7 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
                 let reason = server.error.clone().unwrap_or_else(|| "it is down".to_owned());
                 down.insert(server.server.clone(), reason);
             }
-            sightings.observe(&snapshot, &registry, &applications);
+            sightings.observe(&snapshot, &applications);
         });
         tokio::select! {
             outcome = looking => outcome.with_context(|| from.unwrap_or_default()),

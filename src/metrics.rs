@@ -215,7 +215,8 @@ const REGISTRY_CONFLICTS: Family = gauge(
 );
 const REGISTRY_RELOAD_OK: Family = gauge(
     "pg_advisory_registry_last_reload_successful",
-    "1 when the registry was last read without a fault. It is read at the start.",
+    "1 when the registry's files were read without a fault the last time, else 0: then they changed \
+     and what was read before stays in use.",
 );
 const REGISTRY_RELOAD_TIME: Family = gauge(
     "pg_advisory_registry_last_reload_timestamp_seconds",
@@ -231,6 +232,8 @@ pub struct Process<'a> {
     pub registry: &'a Registry,
     /// When it was read.
     pub registry_read_at: Timestamp,
+    /// The last reading of its files found no fault.
+    pub registry_is_current: bool,
 }
 
 /// All families of a scrape. `now` is our clock, to tell a picture that is too old.
@@ -523,7 +526,7 @@ fn collect_registry(families: &mut Families, process: Process<'_>) {
     families.add(&LOCK_INFO, &nameless, 1.0);
     families.add(&REGISTRY_ENTRIES, &[], count(registry.entry_count()));
     families.add(&REGISTRY_CONFLICTS, &[], count(registry.conflicts().len()));
-    families.add(&REGISTRY_RELOAD_OK, &[], 1.0);
+    families.add(&REGISTRY_RELOAD_OK, &[], f64::from(u8::from(process.registry_is_current)));
     families.add(&REGISTRY_RELOAD_TIME, &[], process.registry_read_at.unix_seconds());
 }
 

@@ -16,7 +16,8 @@ use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
 use crate::fold::{Fold, Nameless};
 use crate::postgres::{Connection, PollError};
-use crate::registry::Registry;
+use crate::registry::{HashCheck, Registry};
+use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::timestamp::Timestamp;
 use crate::view::{Failure, Picture, Polls, View};
@@ -41,6 +42,7 @@ const OLDER_BACKEND: Duration = Duration::from_secs(1);
 pub struct Poller {
     server: config::Server,
     rhythm: config::Poll,
+    loaded: watch::Receiver<Loaded>,
     registry: Arc<Registry>,
     backoff: Backoff,
     fold: Fold,
@@ -48,6 +50,8 @@ pub struct Poller {
     published: watch::Sender<Arc<View>>,
     condition: Condition,
     names: NamesWatch,
+    /// The hashes that this connection was asked for.
+    hashes_asked: Option<Arc<[HashCheck]>>,
     stretch: Stretch,
 }
 
@@ -154,7 +158,7 @@ impl Poller {
     pub fn new(
         server: config::Server,
         rhythm: config::Poll,
-        registry: Arc<Registry>,
+        loaded: watch::Receiver<Loaded>,
         applications: Arc<Applications>,
         limits: &Limits,
         backoff: Backoff,
@@ -170,10 +174,12 @@ impl Poller {
             ..View::default()
         };
         let (published, receiver) = watch::channel(Arc::new(view.clone()));
+        let registry = loaded.borrow().registry.clone();
         let fold = Fold::new(name, registry.clone(), applications, limits);
         let poller = Self {
             server,
             rhythm,
+            loaded,
             registry,
             backoff,
             fold,
@@ -181,6 +187,7 @@ impl Poller {
             published,
             condition: Condition::default(),
             names: NamesWatch::default(),
+            hashes_asked: None,
             stretch: Stretch::default(),
         };
         (poller, receiver)
@@ -223,7 +230,9 @@ impl Poller {
     async fn poll(&mut self, mut connection: Connection) -> PollError {
         let mut pooler = PoolerWatch::new();
         let mut facts_tried = None;
+        self.hashes_asked = None;
         loop {
+            self.take_registry();
             let started = now();
             match connection.fetch_sample(self.rhythm.timeout).await {
                 Ok(sample) => {
@@ -243,9 +252,25 @@ impl Poller {
         }
     }
 
-    /// What is asked beside the poll: facts once for each connection, names when the sample speaks
-    /// of somebody new. What the server does not tell stays unknown; only a connection that broke
-    /// over it is an error.
+    /// Goes on with a new registry from the next poll on.
+    fn take_registry(&mut self) {
+        let registry = self.loaded.borrow().registry.clone();
+        if Arc::ptr_eq(&registry, &self.registry) {
+            return;
+        }
+        self.fold.observe_registry(registry.clone());
+        self.registry = registry;
+        self.hashes_asked = None;
+        self.view.hash_mismatches = None;
+        // Databases that it names in vain are told after names are read, which is due again: who adds
+        // an entry may just have made the database.
+        self.condition.missing_databases.clear();
+        self.names = NamesWatch::default();
+    }
+
+    /// What is asked beside the poll: facts once for each connection, names when the sample speaks of
+    /// somebody new, hashes also after the registry or the databases changed. What the server does not tell stays
+    /// unknown; only a connection that broke over it is an error.
     async fn ask_aside(
         &mut self,
         connection: &mut Connection,
@@ -255,28 +280,56 @@ impl Poller {
         let is_due = facts_tried.is_none_or(|tried: Instant| tried.elapsed() >= ASIDE_RETRY);
         if connection.facts().version.is_none() && is_due {
             *facts_tried = Some(now());
-            if let Err(error) = self.fetch_facts(connection).await {
-                if !connection.is_usable(&error) {
-                    return Err(error);
-                }
-                tracing::debug!(server = %self.server.name, %error, "cannot read the server's settings yet");
-            }
+            let asked = self.fetch_facts(connection).await;
+            self.forgive(connection, asked, "cannot read the server's settings yet")?;
         }
-        self.refresh_names(connection, sample).await
+        self.refresh_names(connection, sample).await?;
+        let checks = self.fold.hash_checks();
+        if connection.facts().version.is_some() && self.hashes_asked.as_ref() != Some(checks) {
+            self.hashes_asked = Some(checks.clone());
+            let asked = self.fetch_hash_mismatches(connection).await;
+            self.forgive(connection, asked, "cannot compare hashes with the server's")?;
+        }
+        Ok(())
+    }
+
+    /// What failed beside a poll costs no poll, unless the connection broke over it.
+    fn forgive(
+        &self,
+        connection: &Connection,
+        asked: Result<(), PollError>,
+        message: &str,
+    ) -> Result<(), PollError> {
+        match asked {
+            Err(error) if connection.is_usable(&error) => {
+                tracing::debug!(server = %self.server.name, %error, "{message}");
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
         connection.fetch_facts().await?;
         self.view.facts = connection.facts().clone();
-        let mismatches = connection.fetch_hash_mismatches(self.registry.hash_checks()).await?;
-        for check in &mismatches {
+        Ok(())
+    }
+
+    async fn fetch_hash_mismatches(
+        &mut self,
+        connection: &mut Connection,
+    ) -> Result<(), PollError> {
+        let mismatches = connection.fetch_hash_mismatches(self.fold.hash_checks()).await?;
+        for (call, value) in &mismatches {
             tracing::error!(
                 server = %self.server.name,
-                %check,
-                "the server computes another hash: this entry of the registry names the wrong key"
+                %call,
+                value,
+                "the server computes another hash: its value is used in the names of its keys"
             );
         }
         self.view.hash_mismatches = Some(mismatches.len());
+        self.fold.observe_server_hashes(mismatches);
         Ok(())
     }
 

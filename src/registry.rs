@@ -1,15 +1,17 @@
 //! Names for keys: what registry files say, and who names a key in a database of a server.
 //!
-//! Files are parsed in `registry/entry.rs` and below; here their entries become maps from keys to the
-//! entries that claim them, so that a look-up costs a few hash probes however long the files are.
-//! A [`Resolution`] is what the rest of the program knows of a name: the tracker and the findings
-//! take the limits from it, the metrics the labels, the page and `top` the names with parameters.
-//! Nothing here knows what is held at present.
+//! Files are parsed in `registry/entry.rs` and below, presets with them; here their entries become
+//! claims on keys, as far as they can be computed without a server. What needs one (the databases'
+//! names and encodings, values of queries, OIDs of tables) is computed by a [`Resolver`], one for
+//! each server, which answers who names a key. A [`Resolution`] is what the rest of the program
+//! knows of a name: the tracker and the findings take the limits from it, the metrics the labels,
+//! the page and `top` the names with parameters. Nothing here knows what is held at present.
 //!
-//! Who names a key: an entry for this database, then an entry for any database; among those an
-//! exact key (a number or a hash), then a half-free pair. Two names of equal rank are a conflict,
-//! which is shown and never hidden: the label has both, the limits are the smallest. The order of
-//! files and entries decides nothing.
+//! Who names a key: an entry for this database, then an entry for any database, then the presets;
+//! among those of equal standing an exact key (a number or a hash), then one of several values,
+//! then a half-free key, then a range, then a key recognised by its form. Two names of equal rank are
+//! a conflict, which is shown and never hidden: the label has both, the limits are the smallest. The
+//! order of files and entries decides nothing.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,23 +22,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claims::{Claim, Claims};
-use entry::{Entry, File, Limits, parse_file};
+pub use crowd::Crowd;
+use entry::{Entry, File, Limits, Values, parse_file};
 use fault::Faults;
 pub use fault::{Fault, RegistryError};
-use pattern::KeyPattern;
-pub use pattern::{HashCheck, HashFunction};
+use formula::{Facts, ServerHashes, Unfit};
+pub use formula::{HashCall, HashCheck, HashFunction};
+pub use glob::Glob;
+pub use listing::{Explainer, ListedKey, Naming};
+pub use resolver::{Circumstances, Resolver, Signs};
+use template::{Binding, DATABASE};
 
-use crate::key::Key;
+use crate::inspected::{Question, Wanted};
 
 mod claims;
+mod crowd;
 mod document;
+mod encoding;
 mod entry;
 mod fault;
 mod fields;
+mod formula;
+mod function;
 mod glob;
 pub mod hash;
+mod listing;
 mod number;
 mod pattern;
+mod preset;
+mod resolver;
 mod template;
 
 /// The `lock` label of keys without a name.
@@ -45,8 +59,9 @@ pub const UNREGISTERED: &str = "unregistered";
 /// Larger files are refused: nobody wrote them.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Entries times databases: a bound on memory that no fleet of databases comes near.
-const MAX_CLAIMS: usize = 1_000_000;
+/// How many keys a registry may compute unless `limits.values` says otherwise: a bound on memory
+/// that no fleet of databases comes near.
+pub const MAX_KEYS: usize = 1_000_000;
 
 const UNREGISTERED_MAX_HOLD: Limit = Limit::Of(Duration::from_secs(60 * 60));
 const UNREGISTERED_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
@@ -54,15 +69,23 @@ const UNREGISTERED_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
 /// All names of all files. It does not change; share it in an `Arc` and load a new one instead.
 #[derive(Debug)]
 pub struct Registry {
-    /// Entries that name databases, by database.
-    named: HashMap<Arc<str>, Claims>,
-    /// Entries for any database.
-    any: Claims,
+    /// Presets last.
+    entries: Vec<Arc<Entry>>,
+    /// Claims that hold whatever the server.
+    fixed: Arc<Layer>,
+    /// Claims that need the database's encoding.
+    by_encoding: Vec<Unfinished>,
+    /// Claims that need the database itself: its name, or OIDs of its tables.
+    by_database: Vec<Unfinished>,
+    /// Entries with values that are asked of the server.
+    queried: Vec<Arc<Entry>>,
     unregistered: Resolution,
     locks: Vec<LockInfo>,
-    entries: Vec<Arc<Entry>>,
+    entry_count: usize,
     conflicts: Vec<Conflict>,
     hash_checks: Vec<HashCheck>,
+    watched_files: Vec<PathBuf>,
+    max_keys: usize,
 }
 
 /// The text of one registry file.
@@ -74,15 +97,6 @@ pub struct Source {
     pub text: String,
 }
 
-/// The database of a lock, as far as it decides who names a key in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Database<'a> {
-    /// `None` for database 0 and for one whose name is not known.
-    pub name: Option<&'a str>,
-    /// Whether its encoding is UTF8; hashes of other than ASCII texts name keys only there.
-    pub is_utf8: bool,
-}
-
 /// What the registry says about one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
@@ -90,20 +104,39 @@ pub struct Resolution {
     pub lock: Option<Arc<str>>,
     /// The `key` label when one series stands for many keys, as in `(7,*)`.
     pub pattern: Option<Arc<str>>,
-    /// What the entry calls the free half, and its value. Never part of a label.
+    /// What the name leaves open and the key tells: values and free parts, by their names. Part of
+    /// a label only where the entry says so, and then they are in `lock` and not here.
     pub parameters: Vec<(Arc<str>, String)>,
     /// Held longer is a finding.
     pub max_hold: Limit,
     /// Awaited longer is a finding.
     pub max_wait: Limit,
+    /// Held longer by a session that is idle in a transaction is a finding; `None` for the limit of
+    /// the configuration.
+    pub max_idle_in_transaction: Option<Limit>,
     /// Not seen held for longer is a finding.
     pub last_held_within: Option<Duration>,
+    /// Held again sooner is a finding.
+    pub not_again_within: Option<Duration>,
+    /// Held by nobody is a finding, after `vacant_for`.
+    pub must_be_held: bool,
+    /// The grace of `must_be_held`.
+    pub vacant_for: Option<Duration>,
+    /// Others as holders are a finding: patterns for application names.
+    pub holders: Option<Arc<[Glob]>>,
+    /// On which servers the expectations hold; `None` for primaries only.
+    pub role: Option<Role>,
     /// What the entry says about how the lock is taken.
     pub scope: Option<DeclaredScope>,
+    /// In which mode it is taken.
+    pub mode: Option<DeclaredMode>,
     /// Named as this one key, by its number or a hash, not as one of many.
     pub exact: bool,
-    /// In a conflict all entries that claim the key, by name; else empty.
+    /// In a conflict all entries that claim the key, by name; for a key without a name the presets
+    /// that may mean it; else empty.
     pub candidates: Vec<Candidate>,
+    /// Another answer is possible when more is seen of the key: ask again.
+    pub is_open: bool,
 }
 
 /// How long is too long.
@@ -124,24 +157,70 @@ pub enum DeclaredScope {
     Transaction,
 }
 
-/// An entry that claims a key which others claim too.
+/// In which mode the applications are said to take a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeclaredMode {
+    /// Alone.
+    Exclusive,
+    /// Beside others who share it.
+    Share,
+}
+
+/// Which servers an expectation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Those that take writes.
+    Primary,
+    /// Those in recovery.
+    Standby,
+    /// Both.
+    Any,
+}
+
+/// An entry that claims a key which others claim too, or a preset that may mean it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
     /// The name it gives.
     pub name: Arc<str>,
-    /// The file that says so.
-    pub file: Arc<str>,
-    /// The line of its key.
-    pub line: u32,
-    /// The key as that line means it: `42`, `hashtext("jobs")`, `(7,*)`.
+    /// Where it says so.
+    pub origin: Origin,
+    /// The key as it is meant there: `42`, `hashtext("jobs")`, `(7,*)`.
     pub written: Arc<str>,
+    /// Why the name is not given.
+    pub doubt: Option<Doubt>,
 }
 
-/// One key that several entries of equal rank name differently; also the pair in which `(7,*)` and
-/// `(*,9)` meet.
+/// Where an entry stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// In a file of the user's.
+    File {
+        /// As it was given.
+        file: Arc<str>,
+        /// Counted from 1.
+        line: u32,
+    },
+    /// In the preset of this name.
+    Preset(Arc<str>),
+}
+
+/// Why a preset may not name a key that it claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Doubt {
+    /// The number is small, and nothing else of the tool was seen.
+    NoMarker,
+    /// The number lies among others that look like counted ids.
+    Crowded,
+    /// Another extension uses the class too.
+    SharedClass,
+    /// The form fits other keys by chance.
+    Chance,
+}
+
+/// One key, or one pattern, that several entries of equal rank name differently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
-    /// The key, or the pattern of a half-free pair.
+    /// The key, or the pattern in which they meet.
     pub key: Arc<str>,
     /// The databases where the entries meet; empty for entries for any database.
     pub databases: Vec<Arc<str>>,
@@ -162,222 +241,396 @@ pub struct LockInfo {
     pub description: Option<Arc<str>>,
 }
 
-/// One key of one entry, for people who look for a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedKey {
-    /// The name.
-    pub name: Arc<str>,
-    /// What it comes to, as the `key` label writes it: `42`, `(7,*)`.
-    pub key: Arc<str>,
-    /// As the entry means it: `42`, `hashtext("jobs")`, `(7,*)`.
-    pub written: Arc<str>,
-    /// `None` for any.
-    pub databases: Option<Vec<Arc<str>>>,
-    /// Patterns; `None` for any.
-    pub servers: Option<Vec<Arc<str>>>,
-    /// Who says so.
-    pub origin: Origin,
-}
-
-/// Where an entry stands.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
-    /// A registry file.
-    File {
-        /// As it was given.
-        file: Arc<str>,
-        /// The line of its key.
-        line: u32,
-    },
-    /// A preset, by its name.
-    Preset(Arc<str>),
-}
-
 /// A series that exists from the first poll, since an entry names its database.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Armed {
     /// The database that the entry names; the server need not have it.
     pub datname: Arc<str>,
-    /// The key, or `None` when `resolution.pattern` stands for many.
-    pub key: Option<Key>,
-    /// As [`Registry::resolve`] gives it, without parameters for a pattern.
+    /// The `key` label.
+    pub key: Arc<str>,
+    /// As [`Resolver::resolve`] gives it, without parameters for a pattern.
     pub resolution: Resolution,
 }
 
+/// Claims by their standing.
+#[derive(Debug, Default)]
+struct Layer {
+    /// Entries that name databases, by database.
+    named: HashMap<Arc<str>, Claims>,
+    /// Entries for any database.
+    any: Claims,
+    presets: Claims,
+}
+
+/// A key of an entry that cannot be computed yet.
+#[derive(Clone, Debug)]
+struct Unfinished {
+    entry: Arc<Entry>,
+    rule: usize,
+    bindings: Arc<[Binding]>,
+}
+
+/// How text files are read; what is read decides nothing but its content.
+type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
+
 impl Registry {
-    /// Names nothing; the limits are the built-in defaults.
+    /// No files: the presets alone, and the built-in limits.
     pub fn empty() -> Self {
-        Self::from_files(Vec::new(), Vec::new())
+        Self::parse(&[]).unwrap_or_else(|error| unreachable!("presets are tested: {error}"))
     }
 
-    /// Reads and parses files.
-    pub fn load(paths: &[PathBuf]) -> Result<Self, RegistryError> {
+    /// Reads and parses files, and the files of values that they name. `max_keys` bounds the keys
+    /// that are computed, see [`MAX_KEYS`].
+    pub fn load(paths: &[PathBuf], max_keys: usize) -> Result<Self, RegistryError> {
         let sources = paths.iter().map(|path| fetch_source(path)).collect::<Result<Vec<_>, _>>()?;
-        Self::parse(&sources)
+        Self::build(&sources, &fetch_bytes, max_keys)
     }
 
-    /// Parses files. All faults of all files are told at once.
+    /// Parses files. All faults of all files are told at once. Files of values are not read: an
+    /// entry that needs one is a fault.
     pub fn parse(sources: &[Source]) -> Result<Self, RegistryError> {
+        let no_files = |_: &Path| Err(io::Error::other("only files on disk can name other files"));
+        Self::build(sources, &no_files, MAX_KEYS)
+    }
+
+    /// As [`load`](Self::load), from sources that are already here.
+    pub fn load_sources(sources: &[Source], max_keys: usize) -> Result<Self, RegistryError> {
+        Self::build(sources, &fetch_bytes, max_keys)
+    }
+
+    fn build(
+        sources: &[Source],
+        read: ReadFile<'_>,
+        max_keys: usize,
+    ) -> Result<Self, RegistryError> {
         let mut files = Vec::with_capacity(sources.len());
         for source in sources {
             let mut faults = Faults::new(source);
-            files.push((parse_file(source, &mut faults), faults));
+            files.push((parse_file(source, false, &mut faults), faults));
         }
-        let locks = merge_names(&mut files);
-        bound_claims(&mut files);
-        let (files, faults): (Vec<_>, Vec<_>) = files.into_iter().unzip();
-        let faults: Vec<Fault> = faults.into_iter().flat_map(Faults::finish).collect();
-        if faults.is_empty() {
-            Ok(Self::from_files(files, locks))
-        } else {
-            Err(RegistryError::Refused(faults))
+        let mut watched_files = Vec::new();
+        for (file, faults) in &mut files {
+            read_values(file, read, &mut watched_files, faults);
         }
-    }
-
-    fn from_files(files: Vec<File>, locks: Vec<LockInfo>) -> Self {
-        let smallest = |limit: fn(&Limits) -> Option<Limit>| {
-            files.iter().filter_map(|file| limit(&file.unregistered)).min()
-        };
-        let unregistered = Resolution {
-            lock: None,
-            pattern: None,
-            parameters: Vec::new(),
-            max_hold: smallest(|limits| limits.max_hold).unwrap_or(UNREGISTERED_MAX_HOLD),
-            max_wait: smallest(|limits| limits.max_wait).unwrap_or(UNREGISTERED_MAX_WAIT),
-            last_held_within: None,
-            scope: None,
-            exact: false,
-            candidates: Vec::new(),
-        };
-        let entries: Vec<_> =
-            files.into_iter().flat_map(|file| file.entries).map(Arc::new).collect();
-
-        let mut named: HashMap<Arc<str>, Claims> = HashMap::new();
-        let mut any = Claims::default();
-        let mut hash_checks = BTreeSet::new();
-        for entry in &entries {
-            for pattern in &entry.keys {
-                hash_checks.extend(pattern.hashes.iter().cloned());
-                let claim = || Claim { entry: entry.clone(), pattern: pattern.clone() };
-                match &entry.databases {
-                    None => any.insert(claim()),
-                    Some(databases) => {
-                        for database in databases {
-                            named.entry(database.clone()).or_default().insert(claim());
-                        }
-                    }
-                }
+        let presets = preset::choose(&mut files);
+        let locks = merge_names(&mut files, &presets);
+        let unregistered = unregistered(files.iter().map(|(file, _)| &file.unregistered));
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
+        let mut builder = Builder::new(max_keys);
+        for (file, faults) in &mut files {
+            for entry in std::mem::take(&mut file.entries) {
+                let entry = Arc::new(entry);
+                builder.add(&entry, faults);
+                entries.push(entry);
             }
         }
-        Self {
-            conflicts: find_conflicts(&named, &any),
-            named,
-            any,
+        let faults: Vec<Fault> =
+            files.into_iter().flat_map(|(_, faults)| Faults::finish(faults)).collect();
+        if !faults.is_empty() {
+            return Err(RegistryError::Refused(faults));
+        }
+        let entry_count = entries.len();
+        let nowhere = Source { name: "presets".into(), text: String::new() };
+        let mut faults = Faults::new(&nowhere);
+        for entry in presets {
+            let entry = Arc::new(entry);
+            builder.add(&entry, &mut faults);
+            entries.push(entry);
+        }
+        debug_assert!(faults.is_empty(), "presets can be computed");
+        builder.layer.finish();
+        Ok(Self {
+            conflicts: builder.layer.conflicts(),
+            fixed: Arc::new(builder.layer),
+            by_encoding: builder.by_encoding,
+            by_database: builder.by_database,
+            queried: builder.queried,
             unregistered,
             locks,
+            entry_count,
+            hash_checks: builder.hash_checks.into_iter().collect(),
+            watched_files,
+            max_keys,
             entries,
-            hash_checks: hash_checks.into_iter().collect(),
-        }
+        })
     }
 
-    /// Who names `key` in a database of the server with the label `server`, and its limits.
-    pub fn resolve(&self, server: &str, database: Database<'_>, key: Key) -> Resolution {
-        let named = database.name.and_then(|name| self.named.get(name));
-        named
-            .into_iter()
-            .chain([&self.any])
-            .find_map(|claims| claims.resolve(server, database.is_utf8, key))
-            .unwrap_or_else(|| self.unregistered.clone())
-    }
-
-    /// The series of a server that exist before their key was ever seen, in a stable order: those
-    /// of entries that name databases. `is_utf8` tells the encoding of a database.
-    pub fn armed(&self, server: &str, is_utf8: impl Fn(&str) -> bool) -> Vec<Armed> {
-        let mut armed = Vec::new();
-        for (datname, claims) in &self.named {
-            let series = claims.series(server, is_utf8(datname));
-            armed.extend(series.map(|(key, resolution)| Armed {
-                datname: datname.clone(),
-                key,
-                resolution,
-            }));
-        }
-        armed.sort_by(|a, b| {
-            let order = |armed: &Armed| {
-                (armed.datname.clone(), armed.key, armed.resolution.pattern.clone())
-            };
-            order(a).cmp(&order(b))
-        });
-        armed
-    }
-
-    /// Databases for which an entry names keys on a server.
-    pub fn databases(&self, server: &str) -> impl Iterator<Item = &Arc<str>> {
-        let named = self.named.iter().filter(move |(_, claims)| claims.concern(server));
-        named.map(|(datname, _)| datname)
-    }
-
-    /// Every name with what is known of it, by name.
+    /// Every name that files give, with what is known of it, by name.
     pub fn locks(&self) -> &[LockInfo] {
         &self.locks
     }
 
-    /// How many entries the files have.
+    /// How many entries the files have, presets not counted.
     pub fn entry_count(&self) -> usize {
-        self.entries.len()
+        self.entry_count
     }
 
-    /// Every key of every entry that may name one in `database`, or in any; by name, then by place.
-    pub fn listed_keys(&self, database: Option<&str>) -> Vec<ListedKey> {
-        let is_meant = |entry: &&Arc<Entry>| match (&entry.databases, database) {
-            (Some(databases), Some(database)) => databases.iter().any(|one| &**one == database),
-            (None, _) | (_, None) => true,
-        };
-        let mut listed: Vec<ListedKey> = self
-            .entries
-            .iter()
-            .filter(is_meant)
-            .flat_map(|entry| entry.keys.iter().map(|pattern| ListedKey::new(entry, pattern)))
-            .collect();
-        listed.sort_by(|a, b| (&a.name, &a.origin).cmp(&(&b.name, &b.origin)));
-        listed
-    }
-
-    /// Keys that entries of equal rank name differently.
+    /// Keys that entries of equal rank name differently, as far as no server is needed to know.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
     }
 
-    /// Every hash that a key was computed from, once.
+    /// Hashes of the server that keys were computed from, each once.
     pub fn hash_checks(&self) -> &[HashCheck] {
         &self.hash_checks
     }
+
+    /// Files of values, which belong to the registry as its own files do.
+    pub fn watched_files(&self) -> &[PathBuf] {
+        &self.watched_files
+    }
+
+    /// What the entries need from databases of a server.
+    pub fn wanted(&self, server: &str) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        for entry in &self.entries {
+            if !entry.holds_on(server) {
+                continue;
+            }
+            let lock = (!entry.is_preset).then(|| entry.name.clone());
+            wanted.extend(entry.queries().map(|(_, query)| Wanted {
+                lock: lock.clone(),
+                database: Some(query.database.clone()),
+                question: Question::Values { sql: query.sql.clone(), refresh: query.refresh },
+            }));
+            let tables: BTreeSet<Arc<str>> = entry
+                .rules
+                .iter()
+                .flat_map(|rule| rule.tables())
+                .map(Arc::from)
+                .chain(entry.marker.tables.iter().cloned())
+                .collect();
+            if !tables.is_empty() {
+                let tables: Vec<Arc<str>> = tables.into_iter().collect();
+                let databases: Vec<Option<Arc<str>>> = match &entry.databases {
+                    Some(databases) => databases.iter().cloned().map(Some).collect(),
+                    None => vec![None],
+                };
+                wanted.extend(databases.into_iter().map(|database| Wanted {
+                    lock: lock.clone(),
+                    database,
+                    question: Question::Tables(tables.clone()),
+                }));
+            }
+        }
+        wanted
+    }
 }
 
-impl ListedKey {
-    fn new(entry: &Entry, pattern: &KeyPattern) -> Self {
+/// Computes claims.
+struct Builder {
+    layer: Layer,
+    by_encoding: Vec<Unfinished>,
+    by_database: Vec<Unfinished>,
+    queried: Vec<Arc<Entry>>,
+    hash_checks: BTreeSet<HashCheck>,
+    server_hashes: ServerHashes,
+    keys_left: usize,
+    max_keys: usize,
+}
+
+impl Builder {
+    fn new(max_keys: usize) -> Self {
         Self {
-            name: entry.name.clone(),
-            key: pattern.keys.to_string().into(),
-            written: pattern.written.clone(),
-            databases: entry.databases.clone(),
-            servers: entry
-                .servers
-                .as_ref()
-                .map(|globs| globs.iter().map(|glob| glob.to_string().into()).collect()),
-            origin: Origin::File { file: entry.file.clone(), line: pattern.at.line },
+            layer: Layer::default(),
+            by_encoding: Vec::new(),
+            by_database: Vec::new(),
+            queried: Vec::new(),
+            hash_checks: BTreeSet::new(),
+            server_hashes: ServerHashes::new(),
+            keys_left: max_keys,
+            max_keys,
+        }
+    }
+
+    /// The server's own hashes win.
+    fn with_server_hashes(self, server_hashes: &ServerHashes) -> Self {
+        Self { server_hashes: server_hashes.clone(), ..self }
+    }
+
+    /// Every key of the entry for every combination of its values.
+    fn add(&mut self, entry: &Arc<Entry>, faults: &mut Faults<'_>) {
+        if entry.queries().next().is_some() {
+            self.queried.push(entry.clone());
+            return;
+        }
+        let lists: Vec<(&Arc<str>, &[Arc<str>])> = entry
+            .values
+            .iter()
+            .filter_map(|(name, values)| match values {
+                Values::List(list) => Some((name, list.as_slice())),
+                Values::File { .. } | Values::Query(_) => None,
+            })
+            .collect();
+        let combinations =
+            lists.iter().fold(1_usize, |product, (_, list)| product.saturating_mul(list.len()));
+        let databases = entry.databases.as_ref().map_or(1, Vec::len);
+        let keys = combinations.saturating_mul(entry.rules.len()).saturating_mul(databases);
+        if keys > self.keys_left {
+            if self.keys_left > 0 {
+                faults.add(
+                    entry.at,
+                    format!(
+                        "with this entry, keys times values times databases exceed {}: leave \
+                         databases out, list fewer values, or raise limits.values",
+                        self.max_keys
+                    ),
+                );
+            }
+            self.keys_left = 0;
+            return;
+        }
+        self.keys_left -= keys;
+        for rule in 0..entry.rules.len() {
+            for bindings in bindings_of(&lists) {
+                self.add_key(Unfinished { entry: entry.clone(), rule, bindings }, faults);
+            }
+        }
+    }
+
+    fn add_key(&mut self, key: Unfinished, faults: &mut Faults<'_>) {
+        let rule = &key.entry.rules[key.rule];
+        let is_about_database = !rule.tables().is_empty()
+            || rule
+                .templates()
+                .iter()
+                .any(|template| template.placeholders().any(|name| &**name == DATABASE));
+        if is_about_database {
+            self.by_database.push(key);
+            return;
+        }
+        let mut calls = Vec::new();
+        let facts = Facts {
+            bindings: &key.bindings,
+            encoding: None,
+            server_hashes: &self.server_hashes,
+            oids: &|_| None,
+        };
+        match rule.shape(&facts, &mut calls) {
+            Ok(shape) => {
+                self.hash_checks.extend(calls);
+                self.layer.insert(key.claim(shape), None);
+            }
+            Err(Unfit::Encoding) => self.by_encoding.push(key),
+            Err(unfit) => {
+                let values: Vec<String> =
+                    key.bindings.iter().map(|(name, value)| format!("{name} {value:?}")).collect();
+                let of = if values.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (with {})", values.join(", "))
+                };
+                faults.add(rule.at, format!("{unfit}{of}"));
+            }
         }
     }
 }
 
-/// `locks.yaml:3`, `preset rails`
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { file, line } => write!(f, "{file}:{line}"),
-            Self::Preset(name) => write!(f, "preset {name}"),
+/// Every combination of one value from each list.
+fn bindings_of(lists: &[(&Arc<str>, &[Arc<str>])]) -> Vec<Arc<[Binding]>> {
+    let mut combinations: Vec<Vec<Binding>> = vec![Vec::new()];
+    for (name, list) in lists {
+        combinations = combinations
+            .iter()
+            .flat_map(|combination| {
+                list.iter().map(|value| {
+                    let mut longer = combination.clone();
+                    longer.push(((*name).clone(), value.clone()));
+                    longer
+                })
+            })
+            .collect();
+    }
+    combinations.into_iter().map(Arc::from).collect()
+}
+
+impl Unfinished {
+    fn claim(&self, shape: pattern::Shape) -> Claim {
+        Claim {
+            entry: self.entry.clone(),
+            rule: self.rule,
+            bindings: self.bindings.clone(),
+            shape,
         }
     }
+}
+
+impl Entry {
+    fn holds_on(&self, server: &str) -> bool {
+        let servers = self.servers.as_ref();
+        servers.is_none_or(|globs| globs.iter().any(|glob| glob.matches(server)))
+    }
+}
+
+impl Layer {
+    /// `only` is the database that the claim was computed for, if it holds in no other.
+    fn insert(&mut self, claim: Claim, only: Option<&Arc<str>>) {
+        if claim.entry.is_preset {
+            self.presets.insert(claim);
+            return;
+        }
+        match (&claim.entry.databases, only) {
+            (None, _) => self.any.insert(claim),
+            (Some(databases), Some(only)) => {
+                if databases.contains(only) {
+                    self.named.entry(only.clone()).or_default().insert(claim);
+                }
+            }
+            (Some(databases), None) => {
+                for database in databases {
+                    self.named.entry(database.clone()).or_default().insert(claim.clone());
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.named.values_mut().for_each(Claims::finish);
+        self.any.finish();
+        self.presets.finish();
+    }
+
+    /// The claims of one standing.
+    fn standing(&self, standing: Standing<'_>) -> Option<&Claims> {
+        match standing {
+            Standing::Named(database) => self.named.get(database),
+            Standing::Any => Some(&self.any),
+            Standing::Preset => Some(&self.presets),
+        }
+    }
+
+    fn conflicts(&self) -> Vec<Conflict> {
+        type Found = (BTreeSet<Arc<str>>, BTreeSet<Candidate>);
+        let mut found: BTreeMap<(bool, Arc<str>), Found> = BTreeMap::new();
+        let named = self.named.iter().map(|(database, claims)| (Some(database), claims));
+        for (database, claims) in named.chain([(None, &self.any)]) {
+            for conflict in claims.conflicts() {
+                let (databases, candidates) =
+                    found.entry((database.is_some(), conflict.key)).or_default();
+                databases.extend(database.cloned());
+                candidates.extend(conflict.candidates);
+            }
+        }
+        found
+            .into_iter()
+            .map(|((_, key), (databases, candidates))| Conflict {
+                key,
+                databases: databases.into_iter().collect(),
+                candidates: candidates.into_iter().collect(),
+            })
+            .collect()
+    }
+}
+
+/// Who is asked first.
+#[derive(Clone, Copy, Debug)]
+enum Standing<'a> {
+    /// Entries for the database.
+    Named(&'a str),
+    /// Entries for any database.
+    Any,
+    /// Presets.
+    Preset,
 }
 
 impl Source {
@@ -386,28 +639,78 @@ impl Source {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(RegistryError::TooLarge { file: name.to_owned() });
         }
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-            RegistryError::NotUtf8 { file: name.to_owned(), line }
+        let text = String::from_utf8(bytes).map_err(|error| RegistryError::NotUtf8 {
+            file: name.to_owned(),
+            line: line_of_fault(error.as_bytes(), error.utf8_error()),
         })?;
         Ok(Self { name: name.to_owned(), text })
     }
 }
 
+/// The first line that is no UTF-8, from 1.
+fn line_of_fault(bytes: &[u8], error: std::str::Utf8Error) -> usize {
+    1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count()
+}
+
 fn fetch_source(path: &Path) -> Result<Source, RegistryError> {
-    let fetch = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = fetch().map_err(|source| RegistryError::Read { path: path.to_owned(), source })?;
+    let bytes = fetch_bytes(path)
+        .map_err(|source| RegistryError::Read { path: path.to_owned(), source })?;
     Source::from_bytes(&path.display().to_string(), bytes)
 }
 
+/// At most one byte more than a registry may have.
+fn fetch_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Puts the values of files in the place of their paths.
+fn read_values(
+    file: &mut File,
+    read: ReadFile<'_>,
+    watched: &mut Vec<PathBuf>,
+    faults: &mut Faults<'_>,
+) {
+    for entry in &mut file.entries {
+        let folder = Path::new(&*entry.file).parent().unwrap_or(Path::new("")).to_owned();
+        for (name, values) in &mut entry.values {
+            let Values::File { path, at } = values else { continue };
+            let path = folder.join(path);
+            match parse_value_lines(read(&path), &path) {
+                Ok(list) if list.is_empty() => faults.add(
+                    *at,
+                    format!("{} has no values for {name}: write one on each line", path.display()),
+                ),
+                Ok(list) => *values = Values::List(list),
+                Err(message) => faults.add(*at, message),
+            }
+            if !watched.contains(&path) {
+                watched.push(path);
+            }
+        }
+    }
+}
+
+fn parse_value_lines(bytes: io::Result<Vec<u8>>, path: &Path) -> Result<Vec<Arc<str>>, String> {
+    let path = path.display();
+    let bytes = bytes.map_err(|error| format!("cannot read the values in {path}: {error}"))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("{path} is larger than {} MiB", MAX_FILE_BYTES >> 20));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line = line_of_fault(error.as_bytes(), error.utf8_error());
+        format!("{path} is not UTF-8 on line {line}: save it as UTF-8")
+    })?;
+    let mut seen = BTreeSet::new();
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    Ok(lines.filter(|line| !line.is_empty() && seen.insert(*line)).map(Arc::from).collect())
+}
+
 /// One name may stand in many entries and files, but means one thing: what several of them say
-/// about owner, runbook and description must agree. Who says nothing agrees.
-fn merge_names(files: &mut [(File, Faults<'_>)]) -> Vec<LockInfo> {
+/// about owner, runbook and description must agree. Who says nothing agrees. Where files say
+/// nothing, the preset of that name speaks.
+fn merge_names(files: &mut [(File, Faults<'_>)], presets: &[Entry]) -> Vec<LockInfo> {
     /// The text and where it was said first.
     type First = Option<(Arc<str>, String)>;
     let mut names: BTreeMap<Arc<str>, [First; 3]> = BTreeMap::new();
@@ -440,45 +743,41 @@ fn merge_names(files: &mut [(File, Faults<'_>)]) -> Vec<LockInfo> {
     names
         .into_iter()
         .map(|(name, firsts)| {
+            let preset = presets.iter().find(|entry| entry.name == name);
             let [owner, runbook, description] = firsts.map(|first| first.map(|(text, _)| text));
-            LockInfo { name, owner, runbook, description }
-        })
-        .collect()
-}
-
-/// Every key of an entry is kept for every database it names, which multiplies.
-fn bound_claims(files: &mut [(File, Faults<'_>)]) {
-    let mut total = 0_usize;
-    for (file, faults) in files {
-        for entry in &file.entries {
-            let databases = entry.databases.as_ref().map_or(1, Vec::len);
-            total = total.saturating_add(entry.keys.len().saturating_mul(databases));
-            if total > MAX_CLAIMS {
-                faults.add(
-                    entry.at,
-                    format!("with this entry, keys times databases exceed {MAX_CLAIMS}: leave databases out"),
-                );
-                return;
+            let of_preset = |said: Option<&entry::Said>| said.map(|said| said.text.clone());
+            LockInfo {
+                owner: owner.or_else(|| of_preset(preset?.owner.as_ref())),
+                runbook: runbook.or_else(|| of_preset(preset?.runbook.as_ref())),
+                description: description.or_else(|| of_preset(preset?.description.as_ref())),
+                name,
             }
-        }
-    }
-}
-
-fn find_conflicts(named: &HashMap<Arc<str>, Claims>, any: &Claims) -> Vec<Conflict> {
-    let mut databases: BTreeMap<Conflict, BTreeSet<Arc<str>>> = BTreeMap::new();
-    let named = named.iter().map(|(database, claims)| (Some(database), claims));
-    for (database, claims) in named.chain([(None, any)]) {
-        for conflict in claims.conflicts() {
-            databases.entry(conflict).or_default().extend(database.cloned());
-        }
-    }
-    databases
-        .into_iter()
-        .map(|(conflict, databases)| Conflict {
-            databases: databases.into_iter().collect(),
-            ..conflict
         })
         .collect()
+}
+
+fn unregistered<'a>(said: impl Iterator<Item = &'a Limits> + Clone) -> Resolution {
+    let max_hold = said.clone().filter_map(|limits| limits.max_hold).min();
+    let max_wait = said.filter_map(|limits| limits.max_wait).min();
+    Resolution {
+        lock: None,
+        pattern: None,
+        parameters: Vec::new(),
+        max_hold: max_hold.unwrap_or(UNREGISTERED_MAX_HOLD),
+        max_wait: max_wait.unwrap_or(UNREGISTERED_MAX_WAIT),
+        max_idle_in_transaction: None,
+        last_held_within: None,
+        not_again_within: None,
+        must_be_held: false,
+        vacant_for: None,
+        holders: None,
+        role: None,
+        scope: None,
+        mode: None,
+        exact: false,
+        candidates: Vec::new(),
+        is_open: false,
+    }
 }
 
 impl Resolution {
@@ -489,13 +788,22 @@ impl Resolution {
 
     /// For people: the name with its parameters, as in `tenant-reindex (tenant 99)`.
     pub fn display_name(&self) -> Cow<'_, str> {
-        if self.parameters.is_empty() {
-            return self.label().into();
-        }
-        let parameters: Vec<String> =
-            self.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        format!("{} ({})", self.label(), parameters.join(", ")).into()
+        display_name(self.label(), &self.parameters)
     }
+
+    /// Several entries name the key differently.
+    pub fn is_conflict(&self) -> bool {
+        self.lock.is_some() && !self.candidates.is_empty()
+    }
+}
+
+fn display_name<'a>(name: &'a str, parameters: &[(Arc<str>, String)]) -> Cow<'a, str> {
+    if parameters.is_empty() {
+        return name.into();
+    }
+    let parameters: Vec<String> =
+        parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{name} ({})", parameters.join(", ")).into()
 }
 
 impl Limit {
@@ -508,10 +816,36 @@ impl Limit {
     }
 }
 
+/// `locks.yaml:3`, `preset prisma`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::Preset(name) => write!(f, "preset {name}"),
+        }
+    }
+}
+
 /// Why it is a candidate: `hashtext("jobs") at locks.yaml:3`.
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}:{}", self.written, self.file, self.line)
+        write!(f, "{} at {}", self.written, self.origin)?;
+        match self.doubt {
+            Some(doubt) => write!(f, "; {doubt}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// For people, to follow the name that is in doubt.
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoMarker => "a small number that anybody may use, and no sign of the tool was seen",
+            Self::Crowded => "keys around it were seen that look like counted ids",
+            Self::SharedClass => "another extension uses this class too",
+            Self::Chance => "a pair of hashes may look like this by chance",
+        })
     }
 }
 

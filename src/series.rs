@@ -4,6 +4,12 @@
 //! series, and bounded for the life of the process. Counters belong to the label they are shown
 //! under, not to a key: a key that has no slot of its own adds to `other`, and goes on doing so.
 //!
+//! A new registry ends the series of names that it does not give any more, at the next sample, with
+//! their counters and their place within the bound; a name that is given again begins anew. What it
+//! still calls the same keeps all it has, wherever the entry stands now and whatever its limits. A
+//! key that gets its first name leaves its series without a name behind: the counters stand still
+//! until their slot comes back like that of any key that was not seen for an hour.
+//!
 //! Pure. Its input is the tracker's picture and what changed; `metrics` turns it into families.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -11,8 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Applications, Limits};
-use crate::registry::{Database, DeclaredScope, Registry, Resolution, UNREGISTERED};
-use crate::sample::{DatabaseName, DatabaseOid, Names, Pid, Sample};
+use crate::key::Key;
+use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
+use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, SessionId, Tracker, WaitOutcome};
@@ -30,6 +37,8 @@ const SERVER_WIDE: &str = "(server-wide)";
 
 /// A key needs this many polls in a row for a slot of the second half.
 const STEADY_POLLS: u32 = 10;
+/// Of the keys that a series of the registry stands for, so many are remembered.
+const WITNESSES: usize = 8;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -136,7 +145,6 @@ pub struct Registered {
 /// The series of one server.
 #[derive(Debug)]
 pub struct SeriesSet {
-    server: Arc<str>,
     rules: Arc<Applications>,
     labels: HashMap<KeyId, Seen>,
     /// Of keys that were there at the poll before, and are not any more.
@@ -149,26 +157,32 @@ pub struct SeriesSet {
     registered_keys: Slots<LockSeries>,
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
+    /// Keys that were seen under each series of the registry, `other` included: a new registry is
+    /// asked whether it still calls one of them so. A few are kept, for an entry of its own may
+    /// take one out of a pattern.
+    witnesses: HashMap<LockSeries, Vec<KeyId>>,
     last_holder: HashMap<LockSeries, (SessionId, Option<Timestamp>)>,
     /// Labels of databases, as long as they have a slot.
     datnames: BTreeMap<DatabaseOid, Arc<str>>,
     /// Labels of databases that the registry names: their series are there from the start.
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
+    crowd: Crowd<DatabaseOid>,
     /// Series of the registry that the bound left out.
     past_bound: usize,
     counters: Counters,
     /// Names or the registry are not those that the labels were made of.
     is_stale: bool,
+    /// The registry is another one.
+    is_reloaded: bool,
 }
 
 impl SeriesSet {
     /// No series yet.
-    pub fn new(server: Arc<str>, rules: Arc<Applications>, limits: &Limits) -> Self {
+    pub fn new(rules: Arc<Applications>, limits: &Limits) -> Self {
         let quick = limits.keys.div_ceil(2);
         let steady = limits.keys - quick;
         Self {
-            server,
             rules,
             labels: HashMap::new(),
             labels_before: HashMap::new(),
@@ -180,13 +194,16 @@ impl SeriesSet {
             registered_keys: Slots::new(limits.registered_keys, Duration::MAX, usize::MAX),
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
+            witnesses: HashMap::new(),
             last_holder: HashMap::new(),
             datnames: BTreeMap::new(),
             named: HashSet::new(),
             unregistered: None,
+            crowd: Crowd::default(),
             past_bound: 0,
             counters: Counters::default(),
             is_stale: true,
+            is_reloaded: false,
         }
     }
 
@@ -206,10 +223,16 @@ impl SeriesSet {
         self.past_bound
     }
 
-    /// Names or the registry changed: at the next sample every key is asked for anew. Slots and
-    /// counters stay, and what ended meanwhile counts under the label it had.
+    /// Names changed: at the next sample every key is asked for anew. Slots and counters stay, and
+    /// what ended meanwhile counts under the label it had.
     pub fn forget_labels(&mut self) {
         self.is_stale = true;
+    }
+
+    /// The registry changed: as [`Self::forget_labels`], and what only the old one named goes.
+    pub fn forget_registry(&mut self) {
+        self.forget_labels();
+        self.is_reloaded = true;
     }
 
     /// The scope that the registry declares for a key.
@@ -217,11 +240,11 @@ impl SeriesSet {
         &self,
         key: KeyId,
         names: &Names,
-        registry: &Registry,
+        resolver: &Resolver,
     ) -> Option<DeclaredScope> {
         match self.labels.get(&key).filter(|_| !self.is_stale) {
             Some(seen) => seen.label.resolution.scope,
-            None => resolve(registry, &self.server, names, key).scope,
+            None => resolve(resolver, names, key, Signs::default()).scope,
         }
     }
 
@@ -257,7 +280,7 @@ impl SeriesSet {
         sample: &Sample,
         tracker: &Tracker,
         names: &Names,
-        registry: &Registry,
+        resolver: &Resolver,
     ) {
         let now = sample.at_local;
         let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
@@ -271,29 +294,54 @@ impl SeriesSet {
         // Who is here keeps what it has, however long the last poll was ago; only then do slots
         // come back.
         for key in present.keys() {
-            self.quick_keys.keep(key, now);
-            self.steady_keys.keep(key, now);
             self.databases.keep(&key.database, now);
+            // A slot that the key had before it got a name is for others.
+            if self.labels.get(key).is_none_or(|seen| seen.label.resolution.lock.is_none()) {
+                self.quick_keys.keep(key, now);
+                self.steady_keys.keep(key, now);
+            }
         }
         for (_, label) in &applications {
             self.applications.keep(label, now);
         }
         self.release_idle(now);
         if self.is_stale {
-            self.arm(registry, names, now);
+            let armed = self.armed(resolver);
+            if std::mem::take(&mut self.is_reloaded) {
+                self.release_unnamed(&armed, resolver, names);
+            }
+            self.arm(armed, now);
         }
 
         let mut databases = self.label_databases(present.keys(), names, now);
         let mut before = std::mem::take(&mut self.labels);
+        let mut holders: Option<HashMap<KeyId, Vec<Arc<str>>>> = None;
         // In order of the key, so that who comes first does not depend on a hash map.
         for (key, is_awaited) in present {
             let Some(database) = databases.get_mut(&key.database) else { continue };
             let seen = before.remove(&key);
             let polls = seen.as_ref().map_or(0, |seen| seen.polls).saturating_add(1);
             let known = seen.map(|seen| seen.label).filter(|_| !self.is_stale);
+            // Without activity nothing speaks for another answer than before.
+            let is_settled =
+                |label: &Label| !label.resolution.is_open || sample.backends.is_none();
             let resolution = match &known {
-                Some(label) => label.resolution.clone(),
-                None => self.share(resolve(registry, &self.server, names, key)),
+                Some(label) if is_settled(label) => label.resolution.clone(),
+                Some(_) | None => {
+                    let mut resolution = resolve(resolver, names, key, Signs::default());
+                    if resolution.is_open {
+                        let holders = holders.get_or_insert_with(|| holder_names(sample, tracker));
+                        let signs = Signs {
+                            applications: holders.get(&key).map_or(&[], Vec::as_slice),
+                            is_crowded: self.crowd.surrounds(key.database, key.key),
+                        };
+                        resolution = resolve(resolver, names, key, signs);
+                    }
+                    if polls == 1 && resolution.lock.is_none() {
+                        self.crowd.observe(key.database, key.key, resolver.preset_numbers());
+                    }
+                    self.share(resolution)
+                }
             };
             let is_steady = is_awaited || polls >= STEADY_POLLS;
             let label = self.decide_label(key, is_steady, known, resolution, database, now);
@@ -376,7 +424,7 @@ impl SeriesSet {
             return shared.clone();
         }
         let resolution = Arc::new(resolution);
-        if resolution.lock.is_none() {
+        if resolution.lock.is_none() && resolution.candidates.is_empty() {
             self.unregistered = Some(resolution.clone());
         }
         resolution
@@ -402,11 +450,17 @@ impl SeriesSet {
     ) -> LockSeries {
         let text = resolution.pattern.clone().unwrap_or_else(|| key.key.to_string().into());
         let series = LockSeries { datname, lock: lock.clone(), key: text };
-        if !self.registered_keys.take(&series, now) {
-            return LockSeries { key: OTHER.into(), ..series };
-        }
-        if !self.registered.contains_key(&series) {
-            self.begin_registered(series.clone(), resolution.clone());
+        let series = if self.registered_keys.take(&series, now) {
+            if !self.registered.contains_key(&series) {
+                self.begin_registered(series.clone(), resolution.clone());
+            }
+            series
+        } else {
+            LockSeries { key: OTHER.into(), ..series }
+        };
+        let witnesses = self.witnesses.entry(series.clone()).or_default();
+        if witnesses.len() < WITNESSES && !witnesses.contains(&key) {
+            witnesses.push(key);
         }
         series
     }
@@ -453,27 +507,26 @@ impl SeriesSet {
         label
     }
 
-    /// Entries that name their databases have their series from the first poll on, at 0.
-    fn arm(&mut self, registry: &Registry, names: &Names, now: Timestamp) {
-        self.named.clear();
-        self.past_bound = 0;
-        let is_utf8 = |datname: &str| {
-            names.databases.values().any(|known| &*known.name == datname && known.is_utf8())
-        };
-        for armed in registry.armed(&self.server, is_utf8) {
-            let text = match (&armed.resolution.pattern, armed.key) {
-                (Some(pattern), _) => pattern.clone(),
-                (None, Some(key)) => key.to_string().into(),
-                (None, None) => continue,
-            };
+    /// The series of entries that name their databases.
+    fn armed(&self, resolver: &Resolver) -> Vec<(LockSeries, Arc<Resolution>)> {
+        let series = resolver.armed().into_iter().map(|armed| {
             let series = LockSeries {
                 datname: clean_label(&armed.datname),
                 lock: armed.resolution.label().into(),
-                key: text,
+                key: armed.key,
             };
+            (series, Arc::new(armed.resolution))
+        });
+        series.collect()
+    }
+
+    /// Entries that name their databases have their series from the first poll on, at 0.
+    fn arm(&mut self, armed: Vec<(LockSeries, Arc<Resolution>)>, now: Timestamp) {
+        self.named.clear();
+        self.past_bound = 0;
+        for (series, resolution) in armed {
             self.named.insert(series.datname.clone());
             if self.registered_keys.take(&series, now) {
-                let resolution = Arc::new(armed.resolution);
                 match self.registered.get_mut(&series) {
                     Some(registered) => registered.resolution = resolution,
                     None => self.begin_registered(series, resolution),
@@ -482,6 +535,55 @@ impl SeriesSet {
                 self.past_bound += 1;
             }
         }
+    }
+
+    /// Ends the series of names that a new registry does not give any more, and gives the others
+    /// their new limits.
+    fn release_unnamed(
+        &mut self,
+        armed: &[(LockSeries, Arc<Resolution>)],
+        resolver: &Resolver,
+        names: &Names,
+    ) {
+        let mut kept: HashMap<LockSeries, Arc<Resolution>> = HashMap::new();
+        for (series, witnesses) in &self.witnesses {
+            let resolutions =
+                witnesses.iter().map(|key| (*key, resolve(resolver, names, *key, Signs::default())));
+            let same = resolutions.into_iter().find(|(key, resolution)| {
+                resolution.lock.as_ref() == Some(&series.lock)
+                    && (&*series.key == OTHER
+                        || key_label(resolution, Some(key.key)).as_ref() == Some(&series.key))
+            });
+            if let Some((_, resolution)) = same {
+                kept.insert(series.clone(), Arc::new(resolution));
+            }
+        }
+        for (series, registered) in &mut self.registered {
+            if let Some(resolution) = kept.get(series) {
+                registered.resolution = resolution.clone();
+            }
+        }
+        kept.extend(armed.iter().cloned());
+
+        self.registered.retain(|series, _| kept.contains_key(series));
+        self.registered_keys.retain(|series| kept.contains_key(series));
+        self.witnesses.retain(|series, _| kept.contains_key(series));
+        let is_kept =
+            |series: &LockSeries| &*series.lock == UNREGISTERED || kept.contains_key(series);
+        self.counters.keys.retain(|series, _| is_kept(series));
+        self.counters.seconds.retain(|(series, _), _| is_kept(series));
+        self.last_holder.retain(|series, _| is_kept(series));
+        let locks: HashSet<(&str, &str)> =
+            kept.keys().map(|series| (&*series.datname, &*series.lock)).collect();
+        let is_named =
+            |datname: &str, lock: &str| lock == UNREGISTERED || locks.contains(&(datname, lock));
+        self.counters.hold_durations.retain(|(datname, lock), _| is_named(datname, lock));
+        self.counters.wait_durations.retain(|(datname, lock, _), _| is_named(datname, lock));
+
+        let named: HashSet<&str> = armed.iter().map(|(series, _)| &*series.datname).collect();
+        let databases = &self.databases;
+        self.datnames.retain(|oid, label| databases.has(oid) || named.contains(&**label));
+        self.release_datnames();
     }
 
     fn begin_registered(&mut self, series: LockSeries, resolution: Arc<Resolution>) {
@@ -637,16 +739,34 @@ impl Histogram {
     }
 }
 
-fn resolve(registry: &Registry, server: &str, names: &Names, key: KeyId) -> Resolution {
-    let database = names.databases.get(&key.database);
-    registry.resolve(
-        server,
-        Database {
-            name: database.map(|database| &*database.name),
-            is_utf8: database.is_some_and(DatabaseName::is_utf8),
-        },
-        key.key,
-    )
+/// The `key` label: the key, or the pattern that stands for it.
+fn key_label(resolution: &Resolution, key: Option<Key>) -> Option<Arc<str>> {
+    match &resolution.pattern {
+        Some(pattern) => Some(pattern.clone()),
+        None => key.map(|key| key.to_string().into()),
+    }
+}
+
+fn resolve(resolver: &Resolver, names: &Names, key: KeyId, signs: Signs<'_>) -> Resolution {
+    let database = names.databases.get(&key.database).map(|database| &*database.name);
+    resolver.resolve(database, key.key, signs)
+}
+
+/// What those who hold a key call themselves.
+fn holder_names(sample: &Sample, tracker: &Tracker) -> HashMap<KeyId, Vec<Arc<str>>> {
+    let names: HashMap<Pid, &Arc<str>> = sample
+        .backends
+        .iter()
+        .flatten()
+        .filter_map(|backend| Some((backend.pid, backend.application_name.as_ref()?)))
+        .collect();
+    let mut holders: HashMap<KeyId, Vec<Arc<str>>> = HashMap::new();
+    for id in tracker.holds().keys() {
+        if let Some(name) = id.holder.pid().and_then(|pid| names.get(&pid)) {
+            holders.entry(id.key).or_default().push((*name).clone());
+        }
+    }
+    holders
 }
 
 /// The database's name; its OID in digits where it has none, or none that we could read.

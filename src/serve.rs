@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::net::TcpListener;
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -12,24 +13,26 @@ use crate::config::Config;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
 use crate::poller::{Poller, local_now};
-use crate::registry::Registry;
+use crate::reload::{Loaded, RegistryFiles};
 use crate::server::{self, Content};
-use crate::timestamp::Timestamp;
 use crate::view::{View, render_snapshot};
 
-/// Polls and serves until `shutdown` is done.
+/// Polls and serves until `shutdown` is done. The registry's files are watched, and read again when
+/// `hangup` says so.
 ///
 /// # Panics
 ///
-/// When a poller panics: half an exporter that looks whole would be worse than none.
+/// When a poller or the watch over the files panics: half an exporter that looks whole would be worse than none.
 pub async fn serve(
     config: Config,
-    registry: Arc<Registry>,
+    registry_files: RegistryFiles,
+    hangup: Signal,
     listeners: Vec<TcpListener>,
     shutdown: impl Future<Output = ()>,
 ) {
     let applications = Arc::new(config.applications);
-    let mut pollers = JoinSet::new();
+    let registry = registry_files.subscribe();
+    let mut tasks = JoinSet::new();
     let mut views = Vec::new();
     for server in config.servers {
         let (poller, view) = Poller::new(
@@ -41,8 +44,9 @@ pub async fn serve(
             Backoff::default(),
         );
         views.push(view);
-        pollers.spawn(poller.run());
+        tasks.spawn(poller.run());
     }
+    tasks.spawn(registry_files.run(hangup));
     let options = server::Options {
         telemetry_path: config.web.telemetry_path,
         show_details: config.web.show_details,
@@ -54,15 +58,10 @@ pub async fn serve(
             tracing::info!(%address, "listening");
         }
     }
-    let site = Arc::new(Site {
-        views,
-        registry,
-        registry_read_at: local_now(),
-        snapshots: [Mutex::default(), Mutex::default()],
-    });
+    let site = Arc::new(Site { views, registry, snapshots: [Mutex::default(), Mutex::default()] });
     tokio::select! {
         () = server::serve(listeners, site, options, shutdown) => {}
-        Some(ended) = pollers.join_next() => match ended {
+        Some(ended) = tasks.join_next() => match ended {
             Ok(never) => match never {},
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         },
@@ -72,8 +71,7 @@ pub async fn serve(
 /// What there is to serve.
 struct Site {
     views: Vec<watch::Receiver<Arc<View>>>,
-    registry: Arc<Registry>,
-    registry_read_at: Timestamp,
+    registry: watch::Receiver<Loaded>,
     /// The last snapshot without details, and with: with very many locks it is large, and all who
     /// ask before the next poll get the same bytes.
     snapshots: [Mutex<Snapshot>; 2],
@@ -104,7 +102,13 @@ impl Site {
 impl Content for Site {
     fn metrics(&self, format: Format) -> Bytes {
         let views = self.views();
-        let process = Process { registry: &self.registry, registry_read_at: self.registry_read_at };
+        // A copy, since a reader of the channel must not hold up its writer.
+        let loaded = self.registry.borrow().clone();
+        let process = Process {
+            registry: &loaded.registry,
+            registry_read_at: loaded.read_at,
+            registry_is_current: loaded.is_current,
+        };
         let families = collect_families(process, views.iter().map(|view| &**view), local_now());
         let exposition = render_families(&families, format);
         if exposition.dropped > 0 {

@@ -57,6 +57,16 @@ impl<K: Clone + Eq + Hash> Slots<K> {
         true
     }
 
+    /// Whether `value` has a slot; it need not be seen now.
+    pub fn has(&self, value: &K) -> bool {
+        self.last_seen.contains_key(value)
+    }
+
+    /// Takes back all slots but those of the values to keep.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
+        self.last_seen.retain(|value, _| keep(value));
+    }
+
     /// Takes back the slots of values that were not seen for too long.
     pub fn release_idle(&mut self, now: Timestamp) -> Vec<K> {
         let limit = self.idle_limit;

@@ -1,7 +1,8 @@
 //! A few looks at servers by a command that comes and goes: each look is one snapshot.
 //!
 //! An edge. It looks through a running exporter, or connects by itself and folds samples as the
-//! poller does; whoever asks gets the same kind of snapshot either way. A server that cannot be
+//! poller does; whoever asks gets the same kind of snapshot either way. It asks no database for
+//! values and tables: that takes longer than a few looks are worth. A server that cannot be
 //! looked at is in the snapshot as down, with the reason, and is tried again at the next look.
 
 use std::num::NonZeroU32;
@@ -16,7 +17,7 @@ use crate::config::{self, Applications, Limits};
 use crate::fold::Fold;
 use crate::poller::local_now;
 use crate::postgres::{Connection, PollError};
-use crate::registry::Registry;
+use crate::registry::{HashCheck, Registry};
 use crate::sample::Sample;
 use crate::snapshot::{Snapshot, parse_snapshot};
 use crate::view::{Failure, View, render_snapshot};
@@ -39,6 +40,8 @@ pub struct Watch {
     fold: Fold,
     view: View,
     connection: Option<Connection>,
+    /// The hashes that the server was asked for.
+    hashes_asked: Option<Arc<[HashCheck]>>,
 }
 
 impl Survey {
@@ -54,7 +57,7 @@ impl Survey {
             let name: Arc<str> = server.name.as_str().into();
             let fold = Fold::new(name.clone(), registry.clone(), applications.clone(), limits);
             let view = View { server: name, ..View::default() };
-            Watch { server, limit, fold, view, connection: None }
+            Watch { server, limit, fold, view, connection: None, hashes_asked: None }
         };
         Self::Servers(servers.into_iter().map(watch).collect())
     }
@@ -129,6 +132,16 @@ impl Watch {
             // Without names the sample is still worth showing; only the connection may be lost.
             match connection.fetch_names().await {
                 Ok(names) => self.fold.observe_names(names),
+                Err(error) if connection.is_usable(&error) => {}
+                Err(_) => return Ok(sample),
+            }
+        }
+        // The server's own hashes are what its sessions lock.
+        let checks = self.fold.hash_checks();
+        if self.hashes_asked.as_ref() != Some(checks) {
+            self.hashes_asked = Some(checks.clone());
+            match connection.fetch_hash_mismatches(checks).await {
+                Ok(mismatches) => self.fold.observe_server_hashes(mismatches),
                 Err(error) if connection.is_usable(&error) => {}
                 Err(_) => return Ok(sample),
             }

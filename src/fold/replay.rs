@@ -1,5 +1,6 @@
 //! Random samples through everything pure, up to the text of a scrape: whatever a server answers,
-//! no row is lost, no series comes twice, nothing goes back, and nothing grows without bound.
+//! no row is lost, no series comes twice, nothing goes back, and nothing grows without bound;
+//! whatever registry comes in between, what it still calls the same keeps all it has.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -28,6 +29,37 @@ locks:
   - { name: anywhere, key: 2 }
 ";
 
+/// The same names for the same keys, elsewhere in the file and with other limits.
+const MOVED: &str = "
+defaults: { max_hold: 1m, unregistered: { max_wait: 2s } }
+locks:
+  - { name: anywhere, key: 2, max_wait: 3s }
+  - { name: tenants, key: { pair: [7, '*'] }, databases: [app], owner: growth }
+  - { name: armed, key: 1, databases: [app], last_held_within: 1h }
+";
+
+/// What may replace it: the armed ones are always named, moved about and with other limits; the
+/// rest comes, goes and changes its name.
+const REPLACEMENTS: [&str; 3] = [
+    "
+locks:
+  - { name: anywhere, key: 2, max_hold: 1m }
+  - { name: tenants, key: { pair: [7, '*'] }, databases: [app], max_wait: 1s }
+  - { name: seven, key: { pair: [7, 1] } }
+  - { name: armed, key: 1, databases: [app], max_hold: 1m }
+",
+    "
+locks:
+  - { name: renamed, key: 2 }
+  - { name: armed, key: 1 }
+  - { name: armed, key: 1, databases: [app, app2] }
+  - { name: tenants, key: { pair: [7, '*'] } }
+  - { name: tenants, key: { pair: [7, '*'] }, databases: [app] }
+  - { name: more, key: 3, databases: [app2] }
+",
+    REGISTRY,
+];
+
 /// A fold with what a poller keeps around it.
 struct Replay {
     registry: Arc<Registry>,
@@ -38,8 +70,7 @@ struct Replay {
 
 impl Replay {
     fn new() -> Self {
-        let source = Source { name: "replay.yaml".into(), text: REGISTRY.into() };
-        let registry = Arc::new(Registry::parse(&[source]).unwrap());
+        let registry = registry(REGISTRY);
         let rules = Arc::new(Applications::default());
         let mut fold = Fold::new("orders-1".into(), registry.clone(), rules, &LIMITS);
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
@@ -47,6 +78,11 @@ impl Replay {
         let polls = Polls { interval: SECOND, ..Polls::default() };
         let view = View { server: "orders-1".into(), polls, ..View::default() };
         Self { registry, fold, view, now: Timestamp::from_unix_micros(0) }
+    }
+
+    fn reload(&mut self, text: &str) {
+        self.registry = registry(text);
+        self.fold.observe_registry(self.registry.clone());
     }
 
     fn pass(&mut self, time: Duration) {
@@ -74,17 +110,41 @@ impl Replay {
         sample
     }
 
+    /// The poll, and the time in seconds since the one before.
+    fn observe_random(&mut self, (gap, rows, activity): &RandomPoll) -> (u32, Sample) {
+        // Mostly a second, now and then hours, so that slots come back.
+        let seconds = if *gap > 240 { 36_000 } else { 1 };
+        self.pass(seconds * SECOND);
+        let now = self.now;
+        let advisory = rows.iter().take(12).map(|row| random_group(row, now)).collect();
+        let backends = activity.as_ref().map(|all| {
+            let mut pids = HashSet::new();
+            let one_each = all.iter().filter(|row| pids.insert(row.0 % 8));
+            one_each.map(|row| random_backend(row, now)).collect()
+        });
+        (seconds, self.observe(advisory, backends))
+    }
+
     fn picture(&self) -> &Picture {
         self.view.picture.as_ref().unwrap()
     }
 
     fn render(&self) -> String {
-        let process = Process { registry: &self.registry, registry_read_at: self.now };
+        let process = Process {
+            registry: &self.registry,
+            registry_read_at: self.now,
+            registry_is_current: true,
+        };
         let families = collect_families(process, [&self.view], self.now);
         let exposition = render_families(&families, Format::Text);
         assert_eq!(exposition.dropped, 0, "a series came twice");
         exposition.text
     }
+}
+
+fn registry(text: &str) -> Arc<Registry> {
+    let source = Source { name: "replay.yaml".into(), text: text.into() };
+    Arc::new(Registry::parse(&[source]).unwrap())
 }
 
 fn group(pid: Option<i32>, database: DatabaseOid, key: Key, granted: bool) -> KeyGroup {
@@ -328,19 +388,12 @@ proptest! {
         polls in prop::collection::vec(any::<RandomPoll>(), 1..25)
     ) {
         let mut replay = Replay::new();
-        for (gap, rows, activity) in &polls {
-            // Mostly a second, now and then hours, so that slots come back.
-            let seconds = if *gap > 240 { 36_000 } else { 1 };
-            replay.pass(seconds * SECOND);
-            let now = replay.now;
-            let advisory = rows.iter().take(12).map(|row| random_group(row, now)).collect();
-            let backends = activity.as_ref().map(|all| {
-                let mut pids = HashSet::new();
-                let one_each = all.iter().filter(|row| pids.insert(row.0 % 8));
-                one_each.map(|row| random_backend(row, now)).collect()
-            });
+        for poll in &polls {
+            if let Some(text) = REPLACEMENTS.get(usize::from(poll.0 % 8)) {
+                replay.reload(text);
+            }
             let mut before = Counters::clone(&replay.view.counters);
-            let sample = replay.observe(advisory, backends);
+            let (seconds, sample) = replay.observe_random(poll);
             check_rows(&sample, replay.picture())?;
             if seconds > 1 {
                 keep_present(&mut before, replay.picture());
@@ -350,6 +403,38 @@ proptest! {
             let text = replay.render();
             check_armed(&replay, &text)?;
             check_sums(&replay, &text)?;
+        }
+    }
+
+    #[test]
+    fn a_reload_of_what_names_the_same_keys_changes_no_counter_and_no_age(
+        polls in prop::collection::vec(any::<RandomPoll>(), 1..25)
+    ) {
+        let mut steady = Replay::new();
+        let mut reloaded = Replay::new();
+        for poll in &polls {
+            steady.observe_random(poll);
+            if poll.0 % 4 < 2 {
+                reloaded.reload([REGISTRY, MOVED][usize::from(poll.0 % 4)]);
+            }
+            reloaded.observe_random(poll);
+            let (there, here) = (&steady.view, &reloaded.view);
+            prop_assert_eq!(format!("{:?}", there.counters), format!("{:?}", here.counters));
+            let last_held = |view: &View| {
+                let registered = view.registered.iter();
+                registered.map(|(series, it)| (series.clone(), it.last_held)).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(last_held(there), last_held(here));
+            let locks = |replay: &Replay| {
+                let locks = replay.picture().locks.iter();
+                locks
+                    .map(|lock| {
+                        let since: Vec<_> = lock.holders.iter().map(|it| it.since_local).collect();
+                        (lock.label.series.clone(), since)
+                    })
+                    .collect::<Vec<_>>()
+            };
+            prop_assert_eq!(locks(&steady), locks(&reloaded));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! on the server, which matters behind a pooler. The exporter writes nothing and takes no
 //! advisory lock. Decoding is in [`row`](super::row); what a sample means is decided elsewhere.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::dsn::{Dsn, DsnError};
 use super::row::{self, Text};
-use crate::registry::{HashCheck, HashFunction};
+use crate::registry::{HashCall, HashCheck, HashFunction};
 use crate::sample::{DatabaseName, DatabaseOid, Facts, FailureReason, Names, Pid, RoleOid, Sample};
 use crate::timestamp::Timestamp;
 
@@ -30,6 +31,9 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The patience of what is read beside the poll: with somebody's lock on a catalog, and in all.
 const ASIDE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const ASIDE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A difference is one of machine or collation and shows in any of them.
+const MAX_HASH_CHECKS: usize = 10_000;
 
 /// What the server sends is what it has.
 const RAW_TEXT: &str = "SET LOCAL client_encoding = 'SQL_ASCII'; ";
@@ -361,25 +365,26 @@ impl Connection {
     }
 
     /// Asks the server for the hashes the registry has computed; returns those that
-    /// differ. Meant for one call after connecting or loading a registry.
+    /// differ, with the server's value. Meant for one call after connecting or loading a registry.
     pub async fn fetch_hash_mismatches(
         &self,
         checks: &[HashCheck],
-    ) -> Result<Vec<HashCheck>, PollError> {
-        let mut mismatches = Vec::new();
+    ) -> Result<HashMap<HashCall, i64>, PollError> {
+        let mut mismatches = HashMap::new();
         for function in [HashFunction::Hashtext, HashFunction::Hashtextextended] {
             // Text is sent in UTF-8 and hashed in the bytes of the connected database.
-            let comparable = |check: &&HashCheck| self.is_utf8 || check.text.is_ascii();
+            let comparable = |check: &&HashCheck| self.is_utf8 || check.call.is_ascii();
             let ours: Vec<&HashCheck> = checks
                 .iter()
-                .filter(|check| check.function == function)
+                .filter(|check| check.call.function == function)
                 .filter(comparable)
+                .take(MAX_HASH_CHECKS)
                 .collect();
             if ours.is_empty() {
                 continue;
             }
-            let texts: Vec<&str> = ours.iter().map(|check| &*check.text).collect();
-            let seeds: Vec<i64> = ours.iter().map(|check| check.seed).collect();
+            let texts: Vec<&str> = ours.iter().map(|check| &*check.call.text).collect();
+            let seeds: Vec<i64> = ours.iter().map(|check| check.call.seed).collect();
             let sql = match function {
                 HashFunction::Hashtext => {
                     "SELECT hashtext(t)::int8 FROM unnest($1, $2) WITH ORDINALITY AS v(t, s, n) ORDER BY n"
@@ -392,8 +397,9 @@ impl Connection {
                 [(&texts, Type::TEXT_ARRAY), (&seeds, Type::INT8_ARRAY)];
             let rows = self.ask(self.client.query_typed(sql, &parameters)).await??;
             for (check, row) in ours.into_iter().zip(rows) {
-                if row.try_get::<_, i64>(0)? != check.value {
-                    mismatches.push(check.clone());
+                let value = row.try_get::<_, i64>(0)?;
+                if value != check.value {
+                    mismatches.insert(check.call.clone(), value);
                 }
             }
         }

@@ -1,140 +1,216 @@
-//! Which entries claim a key within one database, or within any.
+//! Which entries claim a key: an index from keys to what was said of them.
 //!
-//! A map from keys and half-free pairs to claims. It answers for one rank of databases only; which
-//! is asked first is [`Registry::resolve`](super::Registry::resolve)'s business.
+//! A key is looked up with a few hash probes and binary searches, however many entries there are.
+//! It answers for one set of entries only; which set is asked first is
+//! [`Resolver`](super::Resolver)'s business.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::entry::Entry;
-use super::pattern::{KeyPattern, Keys};
-use super::{Candidate, Conflict, Resolution};
+use super::pattern::{KeyRule, Part, Rank, Shape};
+use super::template::Binding;
+use super::{Candidate, Conflict, display_name};
 use crate::key::Key;
 
-/// How many meetings of two half-free pairs are looked at: a bound that only a file made to exceed
-/// it exceeds.
-const MAX_CROSSINGS: usize = 100_000;
+/// How many pairs of patterns are compared for conflicts: a bound that only a file made to exceed it
+/// exceeds.
+const MAX_COMPARISONS: usize = 1_000_000;
+
+/// One key of one entry, its values filled in.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) entry: Arc<Entry>,
+    /// Which of the entry's keys.
+    pub(super) rule: usize,
+    /// The values of its placeholders, the database left out.
+    pub(super) bindings: Arc<[Binding]>,
+    pub(super) shape: Shape,
+}
 
 /// Claims by what is claimed.
 #[derive(Debug, Default)]
-pub(super) struct Claims(HashMap<Keys, Vec<Claim>>);
+pub(super) struct Claims {
+    claims: Vec<Claim>,
+    /// The last claim in each slot.
+    slots: HashMap<Slot, u32>,
+    /// For each claim the one before it in its slot.
+    before: Vec<Option<u32>>,
+    /// Ranges of bigints.
+    ranges: Intervals,
+    /// Ranges of high halves of bigints.
+    high_ranges: Intervals,
+    /// Recognised by their form alone.
+    forms: Vec<u32>,
+}
 
-/// One key of one entry.
-#[derive(Debug)]
-pub(super) struct Claim {
-    pub(super) entry: Arc<Entry>,
-    pub(super) pattern: Arc<KeyPattern>,
+/// What of a key decides where its claims are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Slot {
+    Key(Key),
+    High(u16, u32),
+    Low(u16, u32),
+    Class(u16),
 }
 
 impl Claims {
     pub(super) fn insert(&mut self, claim: Claim) {
-        self.0.entry(claim.pattern.keys).or_default().push(claim);
+        let Ok(index) = u32::try_from(self.claims.len()) else { return };
+        let slot = match &claim.shape {
+            Shape::One(key) => Some(Slot::Key(*key)),
+            Shape::Halves(class, Part::One(high), _) => Some(Slot::High(*class, *high)),
+            Shape::Halves(class, _, Part::One(low)) => Some(Slot::Low(*class, *low)),
+            Shape::Halves(_, Part::Range(from, to, _), _) => {
+                self.high_ranges.insert(*from, *to, index);
+                None
+            }
+            Shape::Halves(class, Part::Any, _) => Some(Slot::Class(*class)),
+            Shape::Range(from, to) => {
+                self.ranges.insert(*from, *to, index);
+                None
+            }
+            Shape::MultipleOf(_) | Shape::Packing => {
+                self.forms.push(index);
+                None
+            }
+        };
+        let before = slot.and_then(|slot| self.slots.insert(slot, index));
+        self.before.push(before);
+        self.claims.push(claim);
     }
 
-    /// By the most precise rank that has a claim for this server.
-    pub(super) fn resolve(&self, server: &str, is_utf8: bool, key: Key) -> Option<Resolution> {
-        Keys::ranks_of(key).into_iter().find_map(|rank| {
-            let claims = rank.into_iter().flatten().filter_map(|keys| self.0.get(&keys)).flatten();
-            let claims: Vec<_> = claims.filter(|claim| claim.holds_on(server, is_utf8)).collect();
-            resolution(&claims, Some(key))
-        })
+    /// To be called after the last insertion.
+    pub(super) fn finish(&mut self) {
+        self.ranges.finish();
+        self.high_ranges.finish();
     }
 
-    /// Whether any claim is for this server.
-    pub(super) fn concern(&self, server: &str) -> bool {
-        self.0.values().flatten().any(|claim| claim.holds_on(server, true))
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter()
     }
 
-    /// Every key and every pattern with a claim for this server.
-    pub(super) fn series(
-        &self,
-        server: &str,
-        is_utf8: bool,
-    ) -> impl Iterator<Item = (Option<Key>, Resolution)> {
-        self.0.iter().filter_map(move |(keys, claims)| {
-            let claims: Vec<_> =
-                claims.iter().filter(|claim| claim.holds_on(server, is_utf8)).collect();
-            let key = match keys {
-                Keys::One(key) => Some(*key),
-                Keys::PairsFrom(_) | Keys::PairsTo(_) => None,
-            };
-            Some((key, resolution(&claims, key)?))
-        })
+    /// Every claim on `key`, of whatever rank, in no order.
+    pub(super) fn of(&self, key: Key) -> impl Iterator<Item = &Claim> {
+        let slots = [
+            Slot::Key(key),
+            Slot::High(key.objsubid(), key.classid()),
+            Slot::Low(key.objsubid(), key.objid()),
+            Slot::Class(key.objsubid()),
+        ];
+        let slots = if self.claims.is_empty() { &slots[..0] } else { &slots[..] };
+        let mut found: Vec<u32> = Vec::new();
+        for slot in slots {
+            let mut next = self.slots.get(slot).copied();
+            while let Some(index) = next {
+                found.push(index);
+                next = self.before.get(index as usize).copied().flatten();
+            }
+        }
+        if let Some(number) = key.as_bigint() {
+            self.ranges.containing(number, &mut found);
+            self.high_ranges.containing(number >> 32, &mut found);
+        }
+        found.extend(&self.forms);
+        found
+            .into_iter()
+            .filter_map(|index| self.claims.get(index as usize))
+            .filter(move |claim| claim.shape.matches(key))
     }
 
     /// What is claimed under several names on some server; the databases are left empty.
-    pub(super) fn conflicts(&self) -> impl Iterator<Item = Conflict> {
-        let same = self.0.iter().filter_map(|(keys, claims)| {
-            let claims: Vec<&Claim> = claims.iter().collect();
-            conflict(keys.to_string(), &claims, &claims)
-        });
-        same.chain(self.crossings())
-    }
-
-    /// Two patterns that leave the other half free meet in one pair, unless that pair has an entry
-    /// of its own.
-    fn crossings(&self) -> impl Iterator<Item = Conflict> {
-        let mut from: Vec<(i32, &Vec<Claim>)> = Vec::new();
-        let mut to: Vec<(i32, &Vec<Claim>)> = Vec::new();
-        for (keys, claims) in &self.0 {
-            match keys {
-                Keys::One(_) => {}
-                Keys::PairsFrom(first) => from.push((*first, claims)),
-                Keys::PairsTo(second) => to.push((*second, claims)),
+    pub(super) fn conflicts(&self) -> Vec<Conflict> {
+        let mut conflicts: Vec<Conflict> = Vec::new();
+        // Keys of their own: whoever else claims one is in its slot.
+        for (slot, last) in &self.slots {
+            let Slot::Key(key) = slot else { continue };
+            if self.before.get(*last as usize).is_none_or(Option::is_none) {
+                continue;
+            }
+            for rank in [Rank::Exact, Rank::Values] {
+                let claims: Vec<&Claim> =
+                    self.of(*key).filter(|claim| claim.rank() == rank).collect();
+                conflicts.extend(conflict(key.to_string(), &claims));
             }
         }
-        from.sort_by_key(|(half, _)| *half);
-        to.sort_by_key(|(half, _)| *half);
-        from.into_iter()
-            .flat_map(move |from| to.clone().into_iter().map(move |to| (from, to)))
-            .take(MAX_CROSSINGS)
-            .filter_map(|((first, from), (second, to))| {
-                let pair = Key::pair(first, second);
-                if self.0.contains_key(&Keys::One(pair)) {
-                    return None;
-                }
-                let from: Vec<&Claim> = from.iter().collect();
-                let to: Vec<&Claim> = to.iter().collect();
-                conflict(pair.to_string(), &from, &to)
-            })
+        let patterns: Vec<&Claim> =
+            self.claims.iter().filter(|claim| !matches!(claim.shape, Shape::One(_))).collect();
+        let pairs = patterns.iter().enumerate().flat_map(|(index, claim)| {
+            patterns.iter().skip(index + 1).map(move |other| [*claim, *other])
+        });
+        for [claim, other] in pairs.take(MAX_COMPARISONS) {
+            if claim.rank() != other.rank() || !claim.contradicts(other) {
+                continue;
+            }
+            let Some(meeting) = claim.shape.meeting(&other.shape) else { continue };
+            // A key in which two patterns meet may have an entry of its own.
+            if let Shape::One(key) = &meeting
+                && self.slots.contains_key(&Slot::Key(*key))
+            {
+                continue;
+            }
+            conflicts.extend(conflict(meeting.to_string(), &[claim, other]));
+        }
+        conflicts
     }
 }
 
-/// What two sets of claims on one key contradict each other in.
-fn conflict(key: String, these: &[&Claim], those: &[&Claim]) -> Option<Conflict> {
-    let name = &these.first()?.entry.name;
-    if these.iter().chain(those).all(|claim| claim.entry.name == *name) {
-        return None;
+/// Intervals by what they contain.
+#[derive(Debug, Default)]
+struct Intervals {
+    /// By their first number, with the largest last number so far.
+    sorted: Vec<Interval>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from: i64,
+    to: i64,
+    /// The largest `to` of this one and of all before it.
+    reach: i64,
+    claim: u32,
+}
+
+impl Intervals {
+    fn insert(&mut self, from: i64, to: i64, claim: u32) {
+        self.sorted.push(Interval { from, to, reach: to, claim });
     }
-    let contested = |claims: &[&Claim], others: &[&Claim]| -> Vec<Candidate> {
-        candidates(
-            claims
-                .iter()
-                .copied()
-                .filter(|claim| others.iter().any(|other| claim.contradicts(other))),
-        )
-    };
-    let mut candidates = contested(these, those);
-    candidates.extend(contested(those, these));
-    candidates.sort();
-    candidates.dedup();
-    (!candidates.is_empty()).then(|| Conflict {
-        key: key.into(),
-        databases: Vec::new(),
-        candidates,
-    })
+
+    fn finish(&mut self) {
+        self.sorted.sort_by_key(|interval| interval.from);
+        let mut reach = i64::MIN;
+        for interval in &mut self.sorted {
+            reach = reach.max(interval.to);
+            interval.reach = reach;
+        }
+    }
+
+    fn containing(&self, number: i64, found: &mut Vec<u32>) {
+        let begun = self.sorted.partition_point(|interval| interval.from <= number);
+        let reaching = self.sorted[..begun].iter().rev().take_while(|it| it.reach >= number);
+        found.extend(reaching.filter(|it| it.to >= number).map(|it| it.claim));
+    }
 }
 
 impl Claim {
-    fn holds_on(&self, server: &str, is_utf8: bool) -> bool {
-        let servers = self.entry.servers.as_ref();
-        (is_utf8 || !self.pattern.needs_utf8())
-            && servers.is_none_or(|globs| globs.iter().any(|glob| glob.matches(server)))
+    pub(super) fn rule(&self) -> &KeyRule {
+        &self.entry.rules[self.rule]
     }
 
-    /// Another name for the same keys on some server.
-    fn contradicts(&self, other: &Claim) -> bool {
-        self.entry.name != other.entry.name
+    pub(super) fn rank(&self) -> Rank {
+        match self.shape.rank() {
+            Rank::Exact if !self.bindings.is_empty() => Rank::Values,
+            rank => rank,
+        }
+    }
+
+    pub(super) fn holds_on(&self, server: &str) -> bool {
+        let servers = self.entry.servers.as_ref();
+        servers.is_none_or(|globs| globs.iter().any(|glob| glob.matches(server)))
+    }
+
+    /// Another name, or another value under the same name, for the same keys on some server.
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        (self.entry.name != other.entry.name || self.bindings != other.bindings)
             && match (&self.entry.servers, &other.entry.servers) {
                 (Some(here), Some(there)) => {
                     here.iter().any(|glob| there.iter().any(|other| glob.overlaps(other)))
@@ -143,55 +219,46 @@ impl Claim {
             }
     }
 
-    /// The free half under the name that the entry gives it.
-    fn parameter(&self, key: Option<Key>) -> Option<(Arc<str>, String)> {
-        let name = self.entry.parameter.clone()?;
-        Some((name, self.pattern.free_half(key?)?.to_string()))
+    /// What the name leaves open and the key tells: values, then free parts, by their names.
+    pub(super) fn parameters(&self, key: Key) -> Vec<(Arc<str>, String)> {
+        let values = self.bindings.iter().map(|(name, value)| (name.clone(), value.to_string()));
+        let free = self.entry.parameters.iter().cloned().zip(self.rule().free_values(key));
+        values.chain(free).collect()
+    }
+
+    /// The `key` label of the one series that stands for many keys.
+    pub(super) fn series(&self) -> Option<Arc<str>> {
+        if self.entry.labels_value {
+            return None;
+        }
+        if !self.bindings.is_empty() {
+            let names: Vec<&str> = self.bindings.iter().map(|(name, _)| &**name).collect();
+            return Some(format!("values({})", names.join(",")).into());
+        }
+        match &self.shape {
+            Shape::One(_) => None,
+            shape => Some(shape.to_string().into()),
+        }
+    }
+
+    pub(super) fn candidate(&self) -> Candidate {
+        let values: Vec<(Arc<str>, String)> =
+            self.bindings.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
+        Candidate {
+            name: display_name(&self.entry.name, &values).into(),
+            origin: self.entry.origin(self.rule().at),
+            written: self.rule().written.clone(),
+            doubt: None,
+        }
     }
 }
 
-/// What claims of equal rank say together; `None` when there are none.
-fn resolution(claims: &[&Claim], key: Option<Key>) -> Option<Resolution> {
-    let first = claims.first()?;
-    let conflict = claims.iter().any(|claim| claim.entry.name != first.entry.name);
-    let lock = if conflict {
-        let names: BTreeSet<&str> = claims.iter().map(|claim| &*claim.entry.name).collect();
-        names.into_iter().collect::<Vec<_>>().join(" | ").into()
-    } else {
-        first.entry.name.clone()
-    };
-    let entries = || claims.iter().map(|claim| &claim.entry);
-    Some(Resolution {
-        lock: Some(lock),
-        pattern: agreed(claims.iter().map(|claim| claim.pattern.series.clone())).flatten(),
-        parameters: agreed(claims.iter().map(|claim| claim.parameter(key)))
-            .flatten()
-            .into_iter()
-            .collect(),
-        max_hold: entries().map(|entry| entry.max_hold).min()?,
-        max_wait: entries().map(|entry| entry.max_wait).min()?,
-        last_held_within: entries().filter_map(|entry| entry.last_held_within).min(),
-        scope: agreed(entries().map(|entry| entry.scope)).flatten(),
-        exact: matches!(first.pattern.keys, Keys::One(_)),
-        candidates: if conflict { candidates(claims.iter().copied()) } else { Vec::new() },
-    })
-}
-
-fn candidates<'a>(claims: impl Iterator<Item = &'a Claim>) -> Vec<Candidate> {
-    let mut candidates: Vec<Candidate> = claims
-        .map(|Claim { entry, pattern }| Candidate {
-            name: entry.name.clone(),
-            file: entry.file.clone(),
-            line: pattern.at.line,
-            written: pattern.written.clone(),
-        })
-        .collect();
+/// What claims of one rank on one key contradict each other in.
+fn conflict(key: String, claims: &[&Claim]) -> Option<Conflict> {
+    let contested =
+        claims.iter().filter(|claim| claims.iter().any(|other| claim.contradicts(other)));
+    let mut candidates: Vec<Candidate> = contested.map(|claim| claim.candidate()).collect();
     candidates.sort();
-    candidates
-}
-
-/// What all of them say; `None` when they differ.
-fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
-    let first = values.next()?;
-    values.all(|value| value == first).then_some(first)
+    candidates.dedup();
+    (!candidates.is_empty()).then(|| Conflict { key: key.into(), databases: Vec::new(), candidates })
 }

@@ -1,26 +1,34 @@
-//! The grammar of a registry file: `defaults` and the entries under `locks`.
+//! The grammar of a registry file: `defaults`, `presets`, and the entries under `locks`.
 //!
 //! Defaults hold per file, so they are put into the entries here and an [`Entry`] is complete.
-//! What several entries mean together (ranks, conflicts, one name in many entries) is decided in
-//! [`registry`](super).
+//! What several entries mean together (ranks, conflicts, one name in many entries, what an entry
+//! without a key changes in a preset) is decided in [`registry`](super). Files of values are read by
+//! whoever calls.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::document::{Node, Position, Value};
 use super::fault::Faults;
 use super::fields::Fields;
+use super::formula::{parse_flag, parse_text};
 use super::glob::Glob;
-use super::pattern::{KeyPattern, Keys, parse_key};
-use super::{DeclaredScope, Limit, Source, UNREGISTERED, document};
+use super::pattern::{KeyRule, parse_key};
+use super::template::{DATABASE, is_word};
+use super::{DeclaredMode, DeclaredScope, Limit, Origin, Role, Source, UNREGISTERED, document};
 use crate::duration::parse_duration;
 
 /// What one file says.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) entries: Vec<Entry>,
+    /// Entries without a key: what they say of the preset of that name.
+    pub(super) overrides: Vec<Override>,
     /// For keys without a name, where this file says it.
     pub(super) unregistered: Limits,
+    pub(super) presets: Option<PresetChoice>,
 }
 
 /// Limits as far as they are said.
@@ -31,24 +39,72 @@ pub(super) struct Limits {
 }
 
 /// One entry under `locks`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: Arc<str>,
-    pub(super) keys: Vec<Arc<KeyPattern>>,
+    pub(super) rules: Arc<[KeyRule]>,
+    /// What placeholders may stand for.
+    pub(super) values: Vec<(Arc<str>, Values)>,
     /// `None` for any.
     pub(super) databases: Option<Vec<Arc<str>>>,
     /// `None` for any.
-    pub(super) servers: Option<Vec<Glob>>,
+    pub(super) servers: Option<Arc<[Glob]>>,
     pub(super) description: Option<Said>,
     pub(super) owner: Option<Said>,
     pub(super) runbook: Option<Said>,
-    pub(super) parameter: Option<Arc<str>>,
+    /// Names of the free parts, in the order of the key.
+    pub(super) parameters: Vec<Arc<str>>,
+    /// Parameters become part of the label.
+    pub(super) labels_value: bool,
+    pub(super) policy: Policy,
+    pub(super) marker: Marker,
+    pub(super) file: Arc<str>,
+    /// The file is a preset.
+    pub(super) is_preset: bool,
+    pub(super) at: Position,
+}
+
+/// How a lock should be used.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Policy {
     pub(super) max_hold: Limit,
     pub(super) max_wait: Limit,
+    pub(super) max_idle_in_transaction: Option<Limit>,
     pub(super) scope: Option<DeclaredScope>,
+    pub(super) mode: Option<DeclaredMode>,
+    pub(super) role: Option<Role>,
+    pub(super) holders: Option<Arc<[Glob]>>,
+    pub(super) must_be_held: bool,
+    pub(super) vacant_for: Option<Duration>,
     pub(super) last_held_within: Option<Duration>,
-    pub(super) file: Arc<str>,
-    pub(super) at: Position,
+    pub(super) not_again_within: Option<Duration>,
+}
+
+/// What shows that a tool is in use in a database.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marker {
+    /// Its tables, as `schema.table`.
+    pub(super) tables: Vec<Arc<str>>,
+    /// What it calls itself.
+    pub(super) applications: Arc<[Glob]>,
+}
+
+/// Where the values of a placeholder come from.
+#[derive(Clone, Debug)]
+pub(super) enum Values {
+    List(Vec<Arc<str>>),
+    /// One on each line; the path as it is written.
+    File { path: PathBuf, at: Position },
+    /// Asked of a server.
+    Query(Arc<ValuesQuery>),
+}
+
+/// A query for values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ValuesQuery {
+    pub(super) database: Arc<str>,
+    pub(super) sql: Arc<str>,
+    pub(super) refresh: Duration,
 }
 
 /// A text and where it was said.
@@ -58,20 +114,84 @@ pub(super) struct Said {
     pub(super) at: Position,
 }
 
+/// An entry without a key.
+#[derive(Debug)]
+pub(super) struct Override {
+    pub(super) name: Arc<str>,
+    draft: Draft,
+    pub(super) file: Arc<str>,
+    pub(super) at: Position,
+}
+
+/// Which presets are used.
+#[derive(Clone, Debug)]
+pub(super) struct PresetChoice {
+    pub(super) presets: Presets,
+    pub(super) at: Position,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Presets {
+    All,
+    None,
+    /// By name, with values in place of their own.
+    Some(Vec<PresetUse>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PresetUse {
+    pub(super) name: Arc<str>,
+    pub(super) values: Vec<(Arc<str>, Vec<Arc<str>>)>,
+    pub(super) at: Position,
+}
+
+impl PartialEq for PresetUse {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.values) == (&other.name, &other.values)
+    }
+}
+
+/// What an entry says beside its key; all of it may be missing.
+#[derive(Debug, Default)]
+struct Draft {
+    databases: Option<Vec<Arc<str>>>,
+    servers: Option<Arc<[Glob]>>,
+    description: Option<Said>,
+    owner: Option<Said>,
+    runbook: Option<Said>,
+    labels_value: Option<bool>,
+    limits: Limits,
+    max_idle_in_transaction: Option<Limit>,
+    scope: Option<DeclaredScope>,
+    mode: Option<DeclaredMode>,
+    role: Option<Role>,
+    holders: Option<Arc<[Glob]>>,
+    must_be_held: Option<bool>,
+    vacant_for: Option<Duration>,
+    last_held_within: Option<Duration>,
+    not_again_within: Option<Duration>,
+}
+
 const DEFAULT_MAX_HOLD: Limit = Limit::Of(Duration::from_secs(15 * 60));
 const DEFAULT_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
+
+/// Values queries are repeated after this, and no sooner than after the shortest.
+const DEFAULT_REFRESH: Duration = Duration::from_secs(10 * 60);
+const SHORTEST_REFRESH: Duration = Duration::from_secs(60);
 
 /// Servers and globs longer than this are no names.
 const MAX_GLOB: usize = 255;
 
-const FILE_FIELDS: [&str; 2] = ["defaults", "locks"];
+const FILE_FIELDS: [&str; 3] = ["defaults", "presets", "locks"];
 const DEFAULT_FIELDS: [&str; 3] = ["max_hold", "max_wait", "unregistered"];
 const LIMIT_FIELDS: [&str; 2] = ["max_hold", "max_wait"];
-const ENTRY_FIELDS: [&str; 13] = [
+const ENTRY_FIELDS: [&str; 23] = [
     "name",
     "key",
     "keys",
+    "values",
     "parameter",
+    "label",
     "databases",
     "servers",
     "description",
@@ -79,12 +199,23 @@ const ENTRY_FIELDS: [&str; 13] = [
     "runbook",
     "max_hold",
     "max_wait",
+    "max_idle_in_transaction",
     "scope",
+    "mode",
+    "role",
+    "holders",
+    "must_be_held",
+    "vacant_for",
     "last_held_within",
+    "not_again_within",
+    "marker",
 ];
 
+/// Fields that are about one key in a database that is known.
+const EXPECTATIONS: [&str; 3] = ["must_be_held", "last_held_within", "not_again_within"];
+
 /// Reads a file to its end; what is wrong is in `faults`, and then the result is of no use.
-pub(super) fn parse_file(source: &Source, faults: &mut Faults<'_>) -> File {
+pub(super) fn parse_file(source: &Source, is_preset: bool, faults: &mut Faults<'_>) -> File {
     let Some(root) = document::parse_document(source, faults).filter(|root| !root.is_null()) else {
         return File::default();
     };
@@ -92,20 +223,23 @@ pub(super) fn parse_file(source: &Source, faults: &mut Faults<'_>) -> File {
         return File::default();
     };
     let (defaults, unregistered) = parse_defaults(fields.get("defaults"), faults);
+    let presets = fields.get("presets").and_then(|node| parse_presets(node, faults));
+    let mut file = File { unregistered, presets, ..File::default() };
     let name: Arc<str> = source.name.as_str().into();
-    let entries = match fields.get("locks") {
-        None => Vec::new(),
+    match fields.get("locks") {
+        None => {}
         // All entries are commented out.
-        Some(locks) if locks.is_null() => Vec::new(),
+        Some(locks) if locks.is_null() => {}
         Some(Node { value: Value::Sequence(entries), .. }) => {
-            entries.iter().filter_map(|node| parse_entry(node, defaults, &name, faults)).collect()
+            for node in entries {
+                parse_entry(node, defaults, &name, is_preset, &mut file, faults);
+            }
         }
         Some(other) => {
             faults.add(other.at, format!("locks is a list of entries, found {}", other.kind()));
-            Vec::new()
         }
-    };
-    File { entries, unregistered }
+    }
+    file
 }
 
 /// For entries, and for keys without a name.
@@ -131,68 +265,394 @@ fn parse_limits(fields: &Fields<'_>, faults: &mut Faults<'_>) -> Limits {
     Limits { max_hold: limit("max_hold"), max_wait: limit("max_wait") }
 }
 
+/// `all`, `none`, or which ones.
+fn parse_presets(node: &Node, faults: &mut Faults<'_>) -> Option<PresetChoice> {
+    let presets = match &node.value {
+        Value::Scalar { text, .. } if text == "all" => Presets::All,
+        Value::Scalar { text, .. } if text == "none" => Presets::None,
+        Value::Mapping(pairs) => {
+            let mut uses: Vec<PresetUse> = Vec::with_capacity(pairs.len());
+            for (name, values) in pairs {
+                let Some(text) = scalar(name) else {
+                    faults.add(name.at, format!("a preset is a name, found {}", name.kind()));
+                    continue;
+                };
+                if uses.iter().any(|known| *known.name == *text) {
+                    faults.add(name.at, format!("{text} is given twice: keep one"));
+                    continue;
+                }
+                let values = parse_preset_values(values, faults);
+                uses.push(PresetUse { name: text.into(), values, at: name.at });
+            }
+            Presets::Some(uses)
+        }
+        Value::Scalar { .. } | Value::Sequence(_) => {
+            faults.add(
+                node.at,
+                "presets is all, none, or the ones to use: { rails: {}, pg-boss: { schema: [jobs] } }",
+            );
+            return None;
+        }
+    };
+    Some(PresetChoice { presets, at: node.at })
+}
+
+fn parse_preset_values(node: &Node, faults: &mut Faults<'_>) -> Vec<(Arc<str>, Vec<Arc<str>>)> {
+    match &node.value {
+        Value::Mapping(pairs) => pairs
+            .iter()
+            .filter_map(|(name, list)| {
+                let name: Arc<str> = scalar(name)?.into();
+                let values = parse_value_list(&name, list, faults)?;
+                Some((name, values))
+            })
+            .collect(),
+        Value::Scalar { .. } if node.is_null() => Vec::new(),
+        Value::Scalar { .. } | Value::Sequence(_) => {
+            faults.add(
+                node.at,
+                format!(
+                    "values of a preset are a mapping, found {}: write {{}} for its own ones",
+                    node.kind()
+                ),
+            );
+            Vec::new()
+        }
+    }
+}
+
 fn parse_entry(
     node: &Node,
     defaults: Limits,
-    file: &Arc<str>,
+    source: &Arc<str>,
+    is_preset: bool,
+    file: &mut File,
     faults: &mut Faults<'_>,
-) -> Option<Entry> {
-    let fields = Fields::read(node, "an entry", &ENTRY_FIELDS, faults)?;
+) {
+    let Some(fields) = Fields::read(node, "an entry", &ENTRY_FIELDS, faults) else { return };
+    let has_key = fields.get("key").is_some() || fields.get("keys").is_some();
     // Every field is read before any is missed, so that all faults are told at once.
     let name = parse_name(&fields, node.at, faults);
-    let keys = parse_keys(&fields, node.at, faults);
-    let databases = fields.get("databases").and_then(|node| parse_databases(node, faults));
-    let servers = fields.get("servers").and_then(|node| parse_servers(node, faults));
-    let mut said = |name| fields.get(name).and_then(|node| parse_said(name, node, faults));
-    let (description, owner) = (said("description"), said("owner"));
-    let runbook = fields.get("runbook").and_then(|node| parse_runbook(node, faults));
-    let parameter = fields.get("parameter").and_then(|node| parse_parameter(node, faults));
-    let limits = parse_limits(&fields, faults);
-    let scope = fields.get("scope").and_then(|node| parse_scope(node, faults));
-    let last_held_within =
-        fields.get("last_held_within").and_then(|node| parse_last_held_within(node, faults));
+    let rules = if has_key { parse_keys(&fields, faults) } else { None };
+    let draft = Draft::parse(&fields, faults);
+    let values = match fields.get("values") {
+        Some(node) => parse_values(node, faults),
+        None => Some(Vec::new()),
+    };
+    let parameters = match fields.get("parameter") {
+        Some(node) => parse_parameters(node, faults),
+        None => Vec::new(),
+    };
+    let marker = fields.get("marker").map(|node| parse_marker(node, faults)).unwrap_or_default();
+    if !has_key {
+        if fields.is_incomplete() {
+            return;
+        }
+        for field in ["values", "parameter", "marker"] {
+            if let Some(node) = fields.get(field) {
+                faults.add(
+                    node.at,
+                    format!("{field} belongs to a key, and this entry has none: add key:"),
+                );
+            }
+        }
+        if let Some(name) = name {
+            file.overrides.push(Override { name, draft, file: source.clone(), at: node.at });
+        }
+        return;
+    }
+    let (Some(rules), Some(values)) = (rules, values) else { return };
+    check_placeholders(&fields, &rules, &values, faults);
+    check_parameters(&fields, &rules, &values, &parameters, faults);
+    check_expectations(&fields, &rules, &values, faults);
+    let Some(name) = name else { return };
+    let entry = Entry {
+        name,
+        rules: rules.into(),
+        values,
+        databases: None,
+        servers: None,
+        description: None,
+        owner: None,
+        runbook: None,
+        parameters,
+        labels_value: false,
+        policy: Policy {
+            max_hold: defaults.max_hold.unwrap_or(DEFAULT_MAX_HOLD),
+            max_wait: defaults.max_wait.unwrap_or(DEFAULT_MAX_WAIT),
+            max_idle_in_transaction: None,
+            scope: None,
+            mode: None,
+            role: None,
+            holders: None,
+            must_be_held: false,
+            vacant_for: None,
+            last_held_within: None,
+            not_again_within: None,
+        },
+        marker,
+        file: source.clone(),
+        is_preset,
+        at: node.at,
+    };
+    file.entries.push(draft.apply(entry));
+}
 
-    let keys = keys?;
-    let one_key = |pattern: &Arc<KeyPattern>| matches!(pattern.keys, Keys::One(_));
-    if let Some(node) = fields.get("last_held_within") {
-        if fields.get("databases").is_none_or(is_any) {
+impl Draft {
+    fn parse(fields: &Fields<'_>, faults: &mut Faults<'_>) -> Self {
+        let databases = fields.get("databases").and_then(|node| parse_databases(node, faults));
+        let servers = fields.get("servers").and_then(|node| parse_globs("servers", node, faults));
+        let holders = fields.get("holders").and_then(|node| parse_globs("holders", node, faults));
+        let mut said = |name| fields.get(name).and_then(|node| parse_said(name, node, faults));
+        let (description, owner) = (said("description"), said("owner"));
+        let runbook = fields.get("runbook").and_then(|node| parse_runbook(node, faults));
+        let limits = parse_limits(fields, faults);
+        let max_idle_in_transaction = fields
+            .get("max_idle_in_transaction")
+            .and_then(|node| parse_limit("max_idle_in_transaction", node, faults));
+        let must_be_held =
+            fields.get("must_be_held").and_then(|node| parse_flag("must_be_held", node, faults));
+        let mut pause = |name| fields.get(name).and_then(|node| parse_pause(name, node, faults));
+        let (vacant_for, last_held_within, not_again_within) =
+            (pause("vacant_for"), pause("last_held_within"), pause("not_again_within"));
+        if let Some(node) = fields.get("vacant_for")
+            && must_be_held != Some(true)
+        {
             faults.add(
                 node.at,
-                "last_held_within needs to know where the key is expected: add databases: [name]",
+                "vacant_for is the grace of must_be_held: add must_be_held: true, or remove it",
             );
         }
-        if !keys.iter().all(one_key) {
-            faults.add(
-                node.at,
-                "last_held_within is about one key: remove it, or give the key without a free half",
-            );
+        Self {
+            databases,
+            servers,
+            description,
+            owner,
+            runbook,
+            labels_value: parse_word_of("label", fields, &[("value", true), ("name", false)], faults),
+            limits,
+            max_idle_in_transaction,
+            scope: parse_word_of(
+                "scope",
+                fields,
+                &[("session", DeclaredScope::Session), ("transaction", DeclaredScope::Transaction)],
+                faults,
+            ),
+            mode: parse_word_of(
+                "mode",
+                fields,
+                &[("exclusive", DeclaredMode::Exclusive), ("share", DeclaredMode::Share)],
+                faults,
+            ),
+            role: parse_word_of(
+                "role",
+                fields,
+                &[("primary", Role::Primary), ("standby", Role::Standby), ("any", Role::Any)],
+                faults,
+            ),
+            holders,
+            must_be_held,
+            vacant_for,
+            last_held_within,
+            not_again_within,
         }
     }
+
+    /// The entry with what is said here in place of what it said.
+    fn apply(&self, entry: Entry) -> Entry {
+        let Policy { max_hold, max_wait, .. } = entry.policy;
+        let policy = entry.policy;
+        Entry {
+            databases: self.databases.clone().or(entry.databases),
+            servers: self.servers.clone().or(entry.servers),
+            description: self.description.clone().or(entry.description),
+            owner: self.owner.clone().or(entry.owner),
+            runbook: self.runbook.clone().or(entry.runbook),
+            labels_value: self.labels_value.unwrap_or(entry.labels_value),
+            policy: Policy {
+                max_hold: self.limits.max_hold.unwrap_or(max_hold),
+                max_wait: self.limits.max_wait.unwrap_or(max_wait),
+                max_idle_in_transaction: self
+                    .max_idle_in_transaction
+                    .or(policy.max_idle_in_transaction),
+                scope: self.scope.or(policy.scope),
+                mode: self.mode.or(policy.mode),
+                role: self.role.or(policy.role),
+                holders: self.holders.clone().or(policy.holders),
+                must_be_held: self.must_be_held.unwrap_or(policy.must_be_held),
+                vacant_for: self.vacant_for.or(policy.vacant_for),
+                last_held_within: self.last_held_within.or(policy.last_held_within),
+                not_again_within: self.not_again_within.or(policy.not_again_within),
+            },
+            ..entry
+        }
+    }
+
+    fn has_expectation(&self) -> bool {
+        self.must_be_held == Some(true)
+            || self.last_held_within.is_some()
+            || self.not_again_within.is_some()
+    }
+}
+
+impl Override {
+    /// The preset's entry as this file wants it. Said of databases or servers, it is an entry of
+    /// the file for these, and the preset stays what it is elsewhere.
+    pub(super) fn apply(&self, preset: &Entry) -> Entry {
+        let entry = self.draft.apply(preset.clone());
+        if self.is_local() {
+            Entry { is_preset: false, file: self.file.clone(), at: self.at, ..entry }
+        } else {
+            entry
+        }
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.draft.databases.is_some() || self.draft.servers.is_some()
+    }
+
+    /// What is wrong with saying this of `preset`.
+    pub(super) fn fault(&self, preset: &Entry) -> Option<&'static str> {
+        if !self.draft.has_expectation() {
+            return None;
+        }
+        if self.draft.databases.is_none() {
+            return Some("this needs to know where the key is expected: add databases: [name]");
+        }
+        let is_exact =
+            preset.rules.iter().all(KeyRule::is_one_key) && preset.values.is_empty();
+        (!is_exact).then_some("this is about one key, and the preset stands for many: remove it")
+    }
+}
+
+impl Entry {
+    /// Where it says so.
+    pub(super) fn origin(&self, at: Position) -> Origin {
+        if self.is_preset {
+            Origin::Preset(self.file.clone())
+        } else {
+            Origin::File { file: self.file.clone(), line: at.line }
+        }
+    }
+
+    /// Values that are asked of a server.
+    pub(super) fn queries(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<ValuesQuery>)> {
+        self.values.iter().filter_map(|(name, values)| match values {
+            Values::Query(query) => Some((name, query)),
+            Values::List(_) | Values::File { .. } => None,
+        })
+    }
+}
+
+fn check_placeholders(
+    fields: &Fields<'_>,
+    rules: &[KeyRule],
+    values: &[(Arc<str>, Values)],
+    faults: &mut Faults<'_>,
+) {
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    for template in rules.iter().flat_map(KeyRule::templates) {
+        for name in template.placeholders() {
+            used.insert(name);
+            let is_known = &**name == DATABASE || values.iter().any(|(known, _)| known == name);
+            if !is_known {
+                faults.add(
+                    template.at,
+                    format!(
+                        "placeholder {{{name}}} has no values: add values: {{ {name}: [...] }}, \
+                         or write {{{{{name}}}}} if the braces belong to the text"
+                    ),
+                );
+            }
+        }
+    }
+    if let Some(node) = fields.get("values") {
+        for (name, _) in values {
+            if !used.contains(&**name) {
+                faults.add(
+                    node.at,
+                    format!("no key has the placeholder {{{name}}}: put it in, or remove its values"),
+                );
+            }
+        }
+    }
+}
+
+fn check_parameters(
+    fields: &Fields<'_>,
+    rules: &[KeyRule],
+    values: &[(Arc<str>, Values)],
+    parameters: &[Arc<str>],
+    faults: &mut Faults<'_>,
+) {
+    let free = rules.iter().map(KeyRule::free_parts).max().unwrap_or(0);
     if let Some(node) = fields.get("parameter")
-        && keys.iter().all(one_key)
+        && !parameters.is_empty()
+    {
+        if free == 0 {
+            faults.add(
+                node.at,
+                "parameter names the free half of a pair, and no key here has one: remove it, \
+                 or write \"*\" for that half",
+            );
+        } else if parameters.len() != free {
+            faults.add(
+                node.at,
+                format!(
+                    "the key leaves {free} parts free, and parameter names {}: name each",
+                    parameters.len()
+                ),
+            );
+        }
+        for name in parameters {
+            if values.iter().any(|(known, _)| known == name) {
+                faults.add(node.at, format!("{name} is a placeholder too: choose another word"));
+            }
+        }
+    }
+    if let Some(node) = fields.get("label")
+        && free == 0
+        && values.is_empty()
     {
         faults.add(
             node.at,
-            "parameter names the free half of a pair, and no key here has one: remove it, \
-             or write \"*\" for that half",
+            "label: value puts the values of placeholders or free parts into the label, and no \
+             key here has any: remove it",
         );
     }
-    Some(Entry {
-        name: name?,
-        keys,
-        databases,
-        servers,
-        description,
-        owner,
-        runbook,
-        parameter,
-        max_hold: limits.max_hold.or(defaults.max_hold).unwrap_or(DEFAULT_MAX_HOLD),
-        max_wait: limits.max_wait.or(defaults.max_wait).unwrap_or(DEFAULT_MAX_WAIT),
-        scope,
-        last_held_within,
-        file: file.clone(),
-        at: node.at,
-    })
+}
+
+fn check_expectations(
+    fields: &Fields<'_>,
+    rules: &[KeyRule],
+    values: &[(Arc<str>, Values)],
+    faults: &mut Faults<'_>,
+) {
+    for field in EXPECTATIONS {
+        let Some(node) = fields.get(field) else { continue };
+        if field == "must_be_held" && is_false(node) {
+            continue;
+        }
+        if fields.get("databases").is_none_or(is_any) {
+            faults.add(
+                node.at,
+                format!("{field} needs to know where the key is expected: add databases: [name]"),
+            );
+        }
+        if !rules.iter().all(KeyRule::is_one_key) || !values.is_empty() {
+            faults.add(
+                node.at,
+                format!(
+                    "{field} is about one key: remove it, or give the key without a free half, \
+                     a range or values"
+                ),
+            );
+        }
+    }
+}
+
+fn is_false(node: &Node) -> bool {
+    scalar(node) == Some("false")
 }
 
 fn parse_name(fields: &Fields<'_>, at: Position, faults: &mut Faults<'_>) -> Option<Arc<str>> {
@@ -229,16 +689,12 @@ fn parse_name(fields: &Fields<'_>, at: Position, faults: &mut Faults<'_>) -> Opt
     None
 }
 
-fn parse_keys(
-    fields: &Fields<'_>,
-    at: Position,
-    faults: &mut Faults<'_>,
-) -> Option<Vec<Arc<KeyPattern>>> {
+fn parse_keys(fields: &Fields<'_>, faults: &mut Faults<'_>) -> Option<Vec<KeyRule>> {
     match (fields.get("key"), fields.get("keys")) {
-        (Some(key), None) => Some(vec![Arc::new(parse_key(key, faults)?)]),
+        (Some(key), None) => Some(vec![parse_key(key, faults)?]),
         (None, Some(Node { value: Value::Sequence(keys), .. })) if !keys.is_empty() => {
-            let patterns: Vec<_> = keys.iter().map(|key| parse_key(key, faults)).collect();
-            patterns.into_iter().map(|pattern| pattern.map(Arc::new)).collect()
+            let rules: Vec<_> = keys.iter().map(|key| parse_key(key, faults)).collect();
+            rules.into_iter().collect()
         }
         (None, Some(other)) => {
             faults.add(other.at, "keys is a list of at least one key: for one alone write key");
@@ -248,16 +704,159 @@ fn parse_keys(
             faults.add(keys.at, "key and keys exclude each other: put all into keys");
             None
         }
-        (None, None) => {
-            if !fields.is_incomplete() {
-                faults.add(
-                    at,
-                    "this entry has no key: add key: and the number or hash that is locked",
-                );
+        (None, None) => None,
+    }
+}
+
+/// What placeholders stand for.
+fn parse_values(node: &Node, faults: &mut Faults<'_>) -> Option<Vec<(Arc<str>, Values)>> {
+    let Value::Mapping(pairs) = &node.value else {
+        faults.add(
+            node.at,
+            format!(
+                "values is a mapping from placeholders to lists, found {}: write \
+                 {{ customer: [a, b] }}",
+                node.kind()
+            ),
+        );
+        return None;
+    };
+    let mut values: Vec<(Arc<str>, Values)> = Vec::with_capacity(pairs.len());
+    let mut is_sound = true;
+    for (name, source) in pairs {
+        let word = scalar(name).filter(|word| is_word(word));
+        let Some(word) = word else {
+            faults.add(name.at, "a placeholder is a word of letters, digits and _");
+            is_sound = false;
+            continue;
+        };
+        if word == DATABASE {
+            faults.add(
+                name.at,
+                "{database} is the lock's own database and takes no values: choose another word",
+            );
+            is_sound = false;
+        } else if values.iter().any(|(known, _)| **known == *word) {
+            faults.add(name.at, format!("{word} is given twice: keep one"));
+            is_sound = false;
+        } else {
+            match parse_value_source(word, source, faults) {
+                Some(source) => values.push((word.into(), source)),
+                None => is_sound = false,
             }
-            None
         }
     }
+    is_sound.then_some(values)
+}
+
+fn parse_value_source(word: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Values> {
+    let Value::Mapping(_) = &node.value else {
+        return parse_value_list(word, node, faults).map(Values::List);
+    };
+    let fields =
+        Fields::read(node, "a source of values", &["file", "query", "database", "refresh"], faults)?;
+    match fields.only_one_of(&["file", "query"], faults)? {
+        ("file", path) => {
+            fields.refuse_beside("file", &["database", "refresh"], faults);
+            let text = parse_text("file", path, faults)?;
+            Some(Values::File { path: text.into(), at: path.at })
+        }
+        (_, query) => {
+            let sql = parse_text("query", query, faults)?;
+            let database = match fields.get("database") {
+                Some(node) => parse_text("database", node, faults),
+                None => {
+                    faults.add(
+                        node.at,
+                        "a query needs the database it runs in: add database: and its name",
+                    );
+                    None
+                }
+            };
+            let refresh = match fields.get("refresh") {
+                Some(node) => parse_pause("refresh", node, faults)
+                    .filter(|refresh| *refresh >= SHORTEST_REFRESH)
+                    .or_else(|| {
+                        faults.add(node.at, "refresh is at least 1m: the server pays for it");
+                        None
+                    }),
+                None => Some(DEFAULT_REFRESH),
+            };
+            Some(Values::Query(Arc::new(ValuesQuery {
+                database: database?.into(),
+                sql: sql.into(),
+                refresh: refresh?,
+            })))
+        }
+    }
+}
+
+fn parse_value_list(word: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<Arc<str>>> {
+    let Value::Sequence(items) = &node.value else {
+        faults.add(
+            node.at,
+            format!(
+                "values of {word} are a list, a file or a query, found {}: write [a, b], \
+                 {{ file: path }} or {{ query: sql, database: name }}",
+                node.kind()
+            ),
+        );
+        return None;
+    };
+    if items.is_empty() {
+        faults.add(node.at, format!("the list of values of {word} is empty: add one"));
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    let mut values = Vec::with_capacity(items.len());
+    for item in items {
+        let Some(text) = parse_text("a list of values", item, faults) else { return None };
+        if seen.insert(text.clone()) {
+            values.push(text.into());
+        }
+    }
+    Some(values)
+}
+
+fn parse_marker(node: &Node, faults: &mut Faults<'_>) -> Marker {
+    let fields = Fields::read(node, "a marker", &["tables", "applications"], faults);
+    let Some(fields) = fields else { return Marker::default() };
+    let tables = fields.get("tables").and_then(|node| parse_list("tables", node, faults));
+    let tables = tables.unwrap_or_default();
+    for (at, table) in &tables {
+        if !table.contains('.') {
+            faults.add(*at, format!("{table:?} has no schema: write schema.table"));
+        }
+    }
+    let applications =
+        fields.get("applications").and_then(|node| parse_globs("applications", node, faults));
+    Marker {
+        tables: tables.into_iter().map(|(_, table)| table.into()).collect(),
+        applications: applications.unwrap_or_default(),
+    }
+}
+
+/// A word of a few, by its meaning.
+fn parse_word_of<T: Copy>(
+    field: &str,
+    fields: &Fields<'_>,
+    words: &[(&str, T)],
+    faults: &mut Faults<'_>,
+) -> Option<T> {
+    let node = fields.get(field)?;
+    let known = || {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        words.join(" or ")
+    };
+    let Some(text) = scalar(node) else {
+        faults.add(node.at, format!("{field} is {}, found {}", known(), node.kind()));
+        return None;
+    };
+    let meaning = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
+    if meaning.is_none() {
+        faults.add(node.at, format!("unknown {field} {text:?}: write {}", known()));
+    }
+    meaning
 }
 
 /// `None` for any.
@@ -280,12 +879,12 @@ fn parse_databases(node: &Node, faults: &mut Faults<'_>) -> Option<Vec<Arc<str>>
     Some(names)
 }
 
-/// `None` for any.
-fn parse_servers(node: &Node, faults: &mut Faults<'_>) -> Option<Vec<Glob>> {
-    let names = parse_list("servers", node, faults)?;
+/// Patterns for names; `None` for any.
+fn parse_globs(field: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Arc<[Glob]>> {
+    let names = parse_list(field, node, faults)?;
     for (at, name) in &names {
         if name.len() > MAX_GLOB {
-            faults.add(*at, format!("no server has a name of more than {MAX_GLOB} bytes"));
+            faults.add(*at, format!("no name in {field} has more than {MAX_GLOB} bytes"));
         }
     }
     Some(names.into_iter().map(|(_, name)| Glob::new(name)).collect())
@@ -363,33 +962,30 @@ fn parse_runbook(node: &Node, faults: &mut Faults<'_>) -> Option<Said> {
     Some(said)
 }
 
-fn parse_parameter(node: &Node, faults: &mut Faults<'_>) -> Option<Arc<str>> {
-    let word = scalar(node).filter(|text| {
-        text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    });
-    if word.is_none() {
-        faults.add(
-            node.at,
-            "parameter is a word of letters, digits and _ that says what the free half is, as in tenant",
-        );
-    }
-    word.map(Arc::from)
-}
-
-fn parse_scope(node: &Node, faults: &mut Faults<'_>) -> Option<DeclaredScope> {
-    match scalar(node) {
-        Some("session") => Some(DeclaredScope::Session),
-        Some("transaction") => Some(DeclaredScope::Transaction),
-        Some(other) => {
-            faults.add(node.at, format!("unknown scope {other:?}: write session or transaction"));
-            None
-        }
-        None => {
-            faults.add(node.at, format!("scope is session or transaction, found {}", node.kind()));
-            None
+/// What the free parts of a key are called.
+fn parse_parameters(node: &Node, faults: &mut Faults<'_>) -> Vec<Arc<str>> {
+    let nodes = match &node.value {
+        Value::Sequence(items) if !items.is_empty() => items.as_slice(),
+        Value::Sequence(_) | Value::Scalar { .. } | Value::Mapping(_) => std::slice::from_ref(node),
+    };
+    let mut words: Vec<Arc<str>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        match scalar(node).filter(|text| is_word(text)) {
+            Some(word) if words.iter().any(|known| **known == *word) => {
+                faults.add(node.at, format!("{word} is given twice: name each part by another word"));
+            }
+            Some(word) => words.push(word.into()),
+            None => {
+                faults.add(
+                    node.at,
+                    "parameter is a word of letters, digits and _ that says what the free half is, \
+                     as in tenant",
+                );
+                return Vec::new();
+            }
         }
     }
+    words
 }
 
 fn parse_limit(field: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Limit> {
@@ -410,14 +1006,13 @@ fn parse_limit(field: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Limi
     }
 }
 
-fn parse_last_held_within(node: &Node, faults: &mut Faults<'_>) -> Option<Duration> {
+/// A duration that is not nothing.
+fn parse_pause(field: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Duration> {
     let message = match scalar(node).map(parse_duration) {
-        Some(Ok(Duration::ZERO)) => {
-            "last_held_within must be longer than the pause between two runs, found 0".to_owned()
-        }
+        Some(Ok(Duration::ZERO)) => format!("{field} must be longer than 0"),
         Some(Ok(duration)) => return Some(duration),
         Some(Err(error)) => error.to_string(),
-        None => format!("last_held_within is a duration, found {}", node.kind()),
+        None => format!("{field} is a duration, found {}", node.kind()),
     };
     faults.add(node.at, message);
     None

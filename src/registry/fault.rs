@@ -102,6 +102,11 @@ impl<'a> Faults<'a> {
         self.found.push((at, message.into()));
     }
 
+    /// What the file is called.
+    pub(super) fn file(&self) -> &'a str {
+        &self.source.name
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }

@@ -1,6 +1,6 @@
 //! A mapping as named fields: each known, each given once.
 
-use super::document::{Node, Value};
+use super::document::{Node, Position, Value};
 use super::fault::Faults;
 use super::template::unquoted_placeholder;
 
@@ -62,6 +62,11 @@ impl<'a> Fields<'a> {
 
     pub(super) fn get(&self, name: &str) -> Option<&'a Node> {
         self.fields.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
+    }
+
+    /// Where the mapping stands.
+    pub(super) fn at(&self) -> Position {
+        self.node.at
     }
 
     /// The one field that decides what the mapping is.

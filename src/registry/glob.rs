@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 
 /// A pattern that matches whole names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Glob {
+pub struct Glob {
     tokens: Vec<Token>,
 }
 
@@ -18,21 +18,9 @@ enum Token {
     One(char),
 }
 
-/// As it was written, but for stars in a row.
-impl fmt::Display for Glob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tokens.iter().try_for_each(|token| {
-            f.write_char(match token {
-                Token::AnyText => '*',
-                Token::AnyOne => '?',
-                Token::One(c) => *c,
-            })
-        })
-    }
-}
-
 impl Glob {
-    pub(super) fn new(pattern: &str) -> Self {
+    /// The pattern that a text stands for; every text is one.
+    pub fn new(pattern: &str) -> Self {
         let token = |c| match c {
             '*' => Token::AnyText,
             '?' => Token::AnyOne,
@@ -43,7 +31,8 @@ impl Glob {
         Self { tokens }
     }
 
-    pub(super) fn matches(&self, name: &str) -> bool {
+    /// Whether it stands for the whole name.
+    pub fn matches(&self, name: &str) -> bool {
         let (mut tokens, mut rest) = (self.tokens.as_slice(), name.chars());
         // Where to go on when the last star takes one character more.
         let mut retry: Option<(&[Token], std::str::Chars<'_>)> = None;
@@ -99,6 +88,19 @@ impl Glob {
             reachable = next;
         }
         reachable.last() == Some(&true)
+    }
+}
+
+/// As it was written, runs of stars as one.
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tokens.iter().try_for_each(|token| {
+            f.write_char(match token {
+                Token::AnyText => '*',
+                Token::AnyOne => '?',
+                Token::One(letter) => *letter,
+            })
+        })
     }
 }
 

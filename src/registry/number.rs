@@ -4,6 +4,8 @@
 //! one number. A key that is off by a digit names another lock, so only the two spellings that
 //! everybody reads alike are taken; for each of the others the mend is told.
 
+use std::ops::RangeInclusive;
+
 /// Why a text is not an integer of its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IntegerError {
@@ -28,6 +30,8 @@ pub(super) enum IntegerError {
         "{0} does not fit an int4 (-2147483648 to 2147483647): a bigint key is written without pair"
     )]
     OutsideInt4(String),
+    #[error("{text} is outside {from} to {to}, where {what} lies")]
+    Outside { text: String, what: &'static str, from: i128, to: i128 },
     #[error("{0:?} is not an integer: write decimal digits, or hexadecimal ones after 0x")]
     NotAnInteger(String),
 }
@@ -51,6 +55,18 @@ pub(super) fn parse_int4(text: &str) -> Result<i32, IntegerError> {
             IntegerError::UnsignedInt4 { text: text.to_owned(), signed: unsigned.cast_signed() }
         }
         Err(_) => IntegerError::OutsideInt4(text.to_owned()),
+    })
+}
+
+/// A number for anything else, between two bounds; `what` names it in messages.
+pub(super) fn parse_within(
+    text: &str,
+    what: &'static str,
+    bounds: RangeInclusive<i128>,
+) -> Result<i128, IntegerError> {
+    parse_digits(text)?.filter(|number| bounds.contains(number)).ok_or_else(|| {
+        let (from, to) = bounds.into_inner();
+        IntegerError::Outside { text: text.to_owned(), what, from, to }
     })
 }
 

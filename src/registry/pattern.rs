@@ -1,8 +1,9 @@
 //! The key of an entry: the grammar of `key` and `keys`, and which keys it stands for.
 //!
-//! What a file computes here (hashes) is computed once, at load; a look-up compares numbers only.
-//! Every refusal says what to write instead. Which databases and servers a key is named in, and
-//! who else claims it, is not known here.
+//! A [`KeyRule`] is what the file says; a [`Shape`] is which keys that means once values, database
+//! and server are known. A look-up compares shapes only, so whatever is costly (hashes) is done
+//! once. Every refusal says what to write instead. Which databases and servers a key is named in,
+//! and who else claims it, is not known here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,158 +11,495 @@ use std::sync::Arc;
 use super::document::{Node, Position, Value};
 use super::fault::Faults;
 use super::fields::Fields;
-use super::hash::{hashtext, hashtextextended};
+use super::formula::{
+    Arithmetic, FUNCTIONS, Facts, Formula, HashCheck, Unfit, hash_fields, parse_operand, parse_text,
+};
+use super::function::decode_ascii7;
 use super::number::{IntegerError, parse_bigint, parse_int4};
-use super::template::{parse_template, unquoted_placeholder};
+use super::template::{Template, unquoted_placeholder};
 use crate::key::Key;
 
-/// One key of an entry.
+/// One key of an entry, as it is written.
 #[derive(Debug)]
-pub(super) struct KeyPattern {
-    pub(super) keys: Keys,
+pub(super) struct KeyRule {
+    form: Form,
     /// As the file means it: `42`, `hashtext("jobs")`, `(7,*)`.
     pub(super) written: Arc<str>,
-    /// The `key` label of the one series that stands for many keys.
-    pub(super) series: Option<Arc<str>>,
-    /// The hashes it was computed from.
-    pub(super) hashes: Vec<HashCheck>,
     pub(super) at: Position,
 }
 
-/// The keys that a pattern stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Keys {
+#[derive(Debug)]
+enum Form {
+    Bigint(Half),
+    Halves(Space, Half, Half),
+    /// One 64-bit number as a pair.
+    Split(Formula),
+    /// Any pair that is a well-formed packing of 7-bit characters.
+    Packing,
+    Range(i64, i64),
+    /// Any bigint that is this times a number of 32 bits.
+    MultipleOf(i64),
+}
+
+/// What two halves make, and how each is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    /// Two `int4`.
+    Pair,
+    /// The halves of a bigint: the high one has the sign.
+    Packed,
+    /// The columns of `pg_locks` under another `objsubid`.
+    Class(u16),
+}
+
+/// What fills a place.
+#[derive(Debug)]
+enum Half {
+    Number(i64),
+    Hash(Formula),
+    /// The OID of a table, and what is done to it.
+    Oid(String, Arithmetic),
+    /// Anything; as an OID it is shown without a sign, and as it was before the arithmetic.
+    Any(Option<Arithmetic>),
+    Range(i64, i64),
+}
+
+/// The keys that a rule stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
     One(Key),
-    /// All pairs with this first half.
-    PairsFrom(i32),
-    /// All pairs with this second half.
-    PairsTo(i32),
+    /// A key space by its `objsubid`, and what is said of its halves.
+    Halves(u16, Part, Part),
+    Range(i64, i64),
+    MultipleOf(i64),
+    Packing,
 }
 
-impl KeyPattern {
-    fn new(keys: Keys, written: String, hashes: Vec<HashCheck>, at: Position) -> Self {
-        let series = match keys {
-            Keys::One(_) => None,
-            Keys::PairsFrom(_) | Keys::PairsTo(_) => Some(keys.to_string().into()),
-        };
-        Self { keys, written: written.into(), series, hashes, at }
-    }
-
-    /// A hash of other than ASCII text: only databases in UTF8 hash the same bytes.
-    pub(super) fn needs_utf8(&self) -> bool {
-        self.hashes.iter().any(HashCheck::needs_utf8)
-    }
-
-    /// The half of `key` that the pattern leaves free.
-    pub(super) fn free_half(&self, key: Key) -> Option<i32> {
-        let (first, second) = key.as_pair()?;
-        match self.keys {
-            Keys::One(_) => None,
-            Keys::PairsFrom(_) => Some(second),
-            Keys::PairsTo(_) => Some(first),
-        }
-    }
+/// What is said of one half of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    One(u32),
+    Any,
+    /// Both ends included; `true` where the half has a sign.
+    Range(i64, i64, bool),
 }
 
-impl Keys {
-    /// The patterns that `key` may be one of, the most precise rank first.
-    pub(super) fn ranks_of(key: Key) -> [[Option<Self>; 2]; 2] {
-        let pair = key.as_pair();
-        [
-            [Some(Self::One(key)), None],
-            [
-                pair.map(|(first, _)| Self::PairsFrom(first)),
-                pair.map(|(_, second)| Self::PairsTo(second)),
-            ],
-        ]
-    }
-}
-
-/// As the `key` label writes it: `42`, `(7,*)`.
-impl fmt::Display for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::One(key) => key.fmt(f),
-            Self::PairsFrom(first) => write!(f, "({first},*)"),
-            Self::PairsTo(second) => write!(f, "(*,{second})"),
-        }
-    }
-}
-
-/// A hash function of the server.
+/// How precise a rule is about its keys, the most precise first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HashFunction {
-    /// `hashtext(text)`
-    Hashtext,
-    /// `hashtextextended(text, bigint)`
-    Hashtextextended,
+pub(super) enum Rank {
+    /// A number or a hash.
+    Exact,
+    /// A hash of one of several values.
+    Values,
+    /// A half is free or a range.
+    Half,
+    /// A range of bigints.
+    Range,
+    /// Only the form of the key gives it away.
+    Recognition,
 }
 
-impl HashFunction {
-    /// Its name in SQL.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hashtext => "hashtext",
-            Self::Hashtextextended => "hashtextextended",
+const PAIR_CLASS: u16 = 2;
+const BIGINT_CLASS: u16 = 1;
+
+impl KeyRule {
+    /// Whether it stands for one key, whatever its value turns out to be.
+    pub(super) fn is_one_key(&self) -> bool {
+        match &self.form {
+            Form::Bigint(_) | Form::Split(_) => true,
+            Form::Halves(_, high, low) => high.is_one() && low.is_one(),
+            Form::Packing | Form::Range(..) | Form::MultipleOf(_) => false,
         }
     }
-}
 
-/// One hash that the registry relies on, to be compared with what the server says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HashCheck {
-    /// The function.
-    pub function: HashFunction,
-    /// The text that is hashed.
-    pub text: Arc<str>,
-    /// The second argument of `hashtextextended`, else 0.
-    pub seed: i64,
-    /// What this program computed; an `int4` for `hashtext`.
-    pub value: i64,
-}
-
-impl HashCheck {
-    fn new(function: HashFunction, text: &str, seed: i64) -> Self {
-        let value = match function {
-            HashFunction::Hashtext => hashtext(text.as_bytes()).into(),
-            HashFunction::Hashtextextended => hashtextextended(text.as_bytes(), seed),
-        };
-        Self { function, text: text.into(), seed, value }
+    /// How many parts of the key are free to be shown.
+    pub(super) fn free_parts(&self) -> usize {
+        match &self.form {
+            Form::Bigint(_) | Form::Split(_) => 0,
+            Form::Halves(_, high, low) => {
+                usize::from(!high.is_one()) + usize::from(!low.is_one())
+            }
+            Form::Packing | Form::Range(..) | Form::MultipleOf(_) => 1,
+        }
     }
 
-    /// Whether the value holds only in databases whose encoding is UTF8: the server hashes the
-    /// bytes of the database's own encoding, and beyond ASCII they differ.
-    pub fn needs_utf8(&self) -> bool {
-        !self.text.is_ascii()
+    /// Every template in it.
+    pub(super) fn templates(&self) -> Vec<&Template> {
+        self.formulas().into_iter().map(Formula::template).collect()
     }
-}
 
-/// As a call in SQL, with the text in double quotes: `hashtext("jobs")`.
-impl fmt::Display for HashCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.function {
-            HashFunction::Hashtext => write!(f, "hashtext({:?})", self.text),
-            HashFunction::Hashtextextended => {
-                write!(f, "hashtextextended({:?}, {})", self.text, self.seed)
+    fn formulas(&self) -> Vec<&Formula> {
+        fn of(half: &Half) -> Option<&Formula> {
+            match half {
+                Half::Hash(formula) => Some(formula),
+                Half::Number(_) | Half::Oid(..) | Half::Any(_) | Half::Range(..) => None,
+            }
+        }
+        match &self.form {
+            Form::Bigint(half) => of(half).into_iter().collect(),
+            Form::Halves(_, high, low) => of(high).into_iter().chain(of(low)).collect(),
+            Form::Split(formula) => vec![formula],
+            Form::Packing | Form::Range(..) | Form::MultipleOf(_) => Vec::new(),
+        }
+    }
+
+    /// The `objsubid` that it is about, where that is an extension's own.
+    pub(super) fn class(&self) -> Option<u16> {
+        match &self.form {
+            Form::Halves(Space::Class(class), ..) => Some(*class),
+            Form::Halves(Space::Pair | Space::Packed, ..)
+            | Form::Bigint(_)
+            | Form::Split(_)
+            | Form::Packing
+            | Form::Range(..)
+            | Form::MultipleOf(_) => None,
+        }
+    }
+
+    /// Tables whose OIDs are asked for.
+    pub(super) fn tables(&self) -> Vec<&str> {
+        fn of(half: &Half) -> Option<&str> {
+            match half {
+                Half::Oid(table, _) => Some(table),
+                Half::Number(_) | Half::Hash(_) | Half::Any(_) | Half::Range(..) => None,
+            }
+        }
+        match &self.form {
+            Form::Bigint(half) => of(half).into_iter().collect(),
+            Form::Halves(_, high, low) => of(high).into_iter().chain(of(low)).collect(),
+            Form::Split(_) | Form::Packing | Form::Range(..) | Form::MultipleOf(_) => Vec::new(),
+        }
+    }
+
+    /// The keys, once the facts are there.
+    pub(super) fn shape(
+        &self,
+        facts: &Facts<'_>,
+        calls: &mut Vec<HashCheck>,
+    ) -> Result<Shape, Unfit> {
+        Ok(match &self.form {
+            Form::Bigint(half) => match half.part(facts, calls)? {
+                Value64::One(word) => Shape::One(Key::bigint(word)),
+                Value64::Free(_) => return Err(Unfit::NoValue),
+            },
+            Form::Split(formula) => {
+                let word = low_64(formula.evaluate(facts, calls)?);
+                Shape::One(Key::from_word(word.cast_unsigned(), PAIR_CLASS))
+            }
+            Form::Halves(space, high, low) => {
+                let has_signs = space.signs();
+                let high = high.part(facts, calls)?.part(has_signs.0);
+                let low = low.part(facts, calls)?.part(has_signs.1);
+                match (high, low) {
+                    (Part::One(high), Part::One(low)) => {
+                        Shape::One(Key::from_columns(high, low, space.class()))
+                    }
+                    (high, low) => Shape::Halves(space.class(), high, low),
+                }
+            }
+            Form::Packing => Shape::Packing,
+            Form::Range(from, to) => Shape::Range(*from, *to),
+            Form::MultipleOf(factor) => Shape::MultipleOf(*factor),
+        })
+    }
+
+    /// What of `key` the rule leaves free, in the order of the key.
+    pub(super) fn free_values(&self, key: Key) -> Vec<String> {
+        match &self.form {
+            Form::Bigint(_) | Form::Split(_) => Vec::new(),
+            Form::Halves(space, high, low) => {
+                let signs = space.signs();
+                let high = high.free_value(key.classid(), signs.0);
+                let low = low.free_value(key.objid(), signs.1);
+                high.into_iter().chain(low).collect()
+            }
+            Form::Packing => packing_of(key).into_iter().collect(),
+            Form::Range(..) => key.as_bigint().map(|key| key.to_string()).into_iter().collect(),
+            Form::MultipleOf(factor) => {
+                let quotient = key.as_bigint().and_then(|key| quotient(key, *factor));
+                quotient.map(|quotient| quotient.to_string()).into_iter().collect()
             }
         }
     }
 }
 
-/// The fields that say which form a key has.
-const FORMS: [&str; 4] = ["bigint", "pair", "hashtext", "hashtextextended"];
-/// The fields of a hash, wherever one may stand.
-const HASH_FIELDS: [&str; 3] = ["hashtext", "hashtextextended", "seed"];
-/// All fields of a key.
-const KEY_FIELDS: [&str; 5] = ["bigint", "pair", "hashtext", "hashtextextended", "seed"];
+/// A number, or what is said in place of one.
+enum Value64 {
+    One(i64),
+    Free(Part),
+}
+
+impl Value64 {
+    /// As one half of a key: a computed value of more width wraps, as a cast to a narrower integer
+    /// does in most languages.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the low 32 bits are what is meant"
+    )]
+    fn part(self, has_sign: bool) -> Part {
+        match self {
+            Self::One(word) => Part::One(word as u32),
+            Self::Free(Part::Range(from, to, _)) => Part::Range(from, to, has_sign),
+            Self::Free(part) => part,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low 64 bits are what is meant")]
+fn low_64(value: i128) -> i64 {
+    value as i64
+}
+
+impl Half {
+    fn is_one(&self) -> bool {
+        match self {
+            Self::Number(_) | Self::Hash(_) | Self::Oid(..) => true,
+            Self::Any(_) | Self::Range(..) => false,
+        }
+    }
+
+    fn part(&self, facts: &Facts<'_>, calls: &mut Vec<HashCheck>) -> Result<Value64, Unfit> {
+        Ok(match self {
+            Self::Number(number) => Value64::One(*number),
+            Self::Hash(formula) => Value64::One(low_64(formula.evaluate(facts, calls)?)),
+            Self::Oid(table, arithmetic) => {
+                let oid = (facts.oids)(table).ok_or(Unfit::NoValue)?;
+                let word = super::function::Word { value: i128::from(oid), bits: 32 };
+                Value64::One(low_64(arithmetic.apply(word)?))
+            }
+            Self::Any(_) => Value64::Free(Part::Any),
+            Self::Range(from, to) => Value64::Free(Part::Range(*from, *to, false)),
+        })
+    }
+
+    fn free_value(&self, half: u32, has_sign: bool) -> Option<String> {
+        match self {
+            Self::Number(_) | Self::Hash(_) | Self::Oid(..) => None,
+            Self::Any(Some(arithmetic)) => arithmetic.undo(half).map(|oid| oid.to_string()),
+            Self::Any(None) | Self::Range(..) => Some(signed(half, has_sign).to_string()),
+        }
+    }
+}
+
+impl Space {
+    fn class(self) -> u16 {
+        match self {
+            Self::Pair => PAIR_CLASS,
+            Self::Packed => BIGINT_CLASS,
+            Self::Class(class) => class,
+        }
+    }
+
+    /// Whether the high and the low half have a sign.
+    fn signs(self) -> (bool, bool) {
+        match self {
+            Self::Pair => (true, true),
+            Self::Packed => (true, false),
+            Self::Class(_) => (false, false),
+        }
+    }
+}
+
+fn signed(half: u32, has_sign: bool) -> i64 {
+    if has_sign { half.cast_signed().into() } else { half.into() }
+}
+
+impl Part {
+    pub(super) fn matches(self, half: u32) -> bool {
+        match self {
+            Self::One(one) => half == one,
+            Self::Any => true,
+            Self::Range(from, to, has_sign) => (from..=to).contains(&signed(half, has_sign)),
+        }
+    }
+
+    /// What both say, if some half is both.
+    fn meeting(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Any, part) | (part, Self::Any) => Some(part),
+            (Self::One(one), part) | (part, Self::One(one)) => {
+                part.matches(one).then_some(Self::One(one))
+            }
+            (Self::Range(from, to, has_sign), Self::Range(other_from, other_to, _)) => {
+                let (from, to) = (from.max(other_from), to.min(other_to));
+                (from <= to).then_some(Self::Range(from, to, has_sign))
+            }
+        }
+    }
+}
+
+impl Shape {
+    pub(super) fn matches(&self, key: Key) -> bool {
+        match self {
+            Self::One(one) => *one == key,
+            Self::Halves(class, high, low) => {
+                key.objsubid() == *class && high.matches(key.classid()) && low.matches(key.objid())
+            }
+            Self::Range(from, to) => {
+                key.as_bigint().is_some_and(|key| (*from..=*to).contains(&key))
+            }
+            Self::MultipleOf(factor) => {
+                key.as_bigint().is_some_and(|key| quotient(key, *factor).is_some())
+            }
+            Self::Packing => packing_of(key).is_some(),
+        }
+    }
+
+    /// The keys that have both shapes, if any. Only shapes of one rank are compared.
+    pub(super) fn meeting(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Halves(class, high, low), Self::Halves(other, other_high, other_low)) => {
+                let high = high.meeting(*other_high).filter(|_| class == other)?;
+                Some(match (high, low.meeting(*other_low)?) {
+                    (Part::One(high), Part::One(low)) => {
+                        Self::One(Key::from_columns(high, low, *class))
+                    }
+                    (high, low) => Self::Halves(*class, high, low),
+                })
+            }
+            (Self::Range(from, to), Self::Range(other_from, other_to)) => {
+                let (from, to) = (*from.max(other_from), *to.min(other_to));
+                (from <= to).then_some(Self::Range(from, to))
+            }
+            (shape, other) => (shape == other).then(|| shape.clone()),
+        }
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        match self {
+            Self::One(_) => Rank::Exact,
+            Self::Halves(..) => Rank::Half,
+            Self::Range(..) => Rank::Range,
+            Self::MultipleOf(_) | Self::Packing => Rank::Recognition,
+        }
+    }
+
+    /// How large the numbers are that the shape fixes: small ones are everybody's. `None` where
+    /// more than a number gives the key away.
+    pub(super) fn magnitude(&self) -> Option<u64> {
+        let halves = |class: u16, high: Option<u32>, low: Option<u32>| match class {
+            BIGINT_CLASS => match (high, low) {
+                (Some(high), _) if high != 0 && high != u32::MAX => None,
+                (_, low) => low.map(u64::from),
+            },
+            PAIR_CLASS => {
+                let magnitude = |half: u32| u64::from(half.cast_signed().unsigned_abs());
+                high.into_iter().chain(low).map(magnitude).max()
+            }
+            _ => None,
+        };
+        match self {
+            Self::One(key) => match key.as_bigint() {
+                Some(number) => Some(number.unsigned_abs()),
+                None => halves(key.objsubid(), Some(key.classid()), Some(key.objid())),
+            },
+            Self::Halves(class, high, low) => {
+                let one = |part: &Part| match part {
+                    Part::One(half) => Some(*half),
+                    Part::Any | Part::Range(..) => None,
+                };
+                halves(*class, one(high), one(low))
+            }
+            Self::Range(from, to) => Some(from.unsigned_abs().max(to.unsigned_abs())),
+            Self::MultipleOf(_) | Self::Packing => None,
+        }
+    }
+}
+
+/// As the `key` label writes it: `42`, `(7,*)`, `packed(5,*)`, `1000000-1999999`.
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |part: &Part, has_sign: bool| match part {
+            Part::One(half) => signed(*half, has_sign).to_string(),
+            Part::Any => "*".to_owned(),
+            Part::Range(from, to, _) => range_text(*from, *to),
+        };
+        match self {
+            Self::One(key) => key.fmt(f),
+            Self::Halves(PAIR_CLASS, high, low) => {
+                write!(f, "({},{})", part(high, true), part(low, true))
+            }
+            Self::Halves(BIGINT_CLASS, high, low) => {
+                write!(f, "packed({},{})", part(high, true), part(low, false))
+            }
+            Self::Halves(class, high, low) => {
+                write!(f, "class {class}: {}/{}", part(high, false), part(low, false))
+            }
+            Self::Range(from, to) => f.write_str(&range_text(*from, *to)),
+            Self::MultipleOf(factor) => write!(f, "multiple of {factor}"),
+            Self::Packing => f.write_str("ascii7"),
+        }
+    }
+}
+
+fn range_text(from: i64, to: i64) -> String {
+    if from < 0 { format!("{from} to {to}") } else { format!("{from}-{to}") }
+}
+
+impl fmt::Display for KeyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bigint(half) => half.fmt(f),
+            Self::Halves(Space::Pair, high, low) => write!(f, "({high},{low})"),
+            Self::Halves(Space::Packed, high, low) => write!(f, "packed({high},{low})"),
+            Self::Halves(Space::Class(class), high, low) => {
+                write!(f, "class {class}: {high}/{low}")
+            }
+            Self::Split(formula) => write!(f, "split {formula}"),
+            Self::Packing => f.write_str("split ascii7(*)"),
+            Self::Range(from, to) => f.write_str(&range_text(*from, *to)),
+            Self::MultipleOf(factor) => write!(f, "multiple of {factor}"),
+        }
+    }
+}
+
+impl fmt::Display for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Hash(formula) => formula.fmt(f),
+            Self::Oid(table, arithmetic) => write!(f, "oid({table:?}){arithmetic}"),
+            Self::Any(None) => f.write_str("*"),
+            Self::Any(Some(arithmetic)) => write!(f, "oid(*){arithmetic}"),
+            Self::Range(from, to) => f.write_str(&range_text(*from, *to)),
+        }
+    }
+}
+
+/// The 32-bit number, not 0, that makes `key` when multiplied by `factor`.
+fn quotient(key: i64, factor: i64) -> Option<u32> {
+    let quotient = key.checked_div(factor)?;
+    let is_whole = key.checked_rem(factor) == Some(0);
+    u32::try_from(quotient).ok().filter(|quotient| is_whole && *quotient != 0)
+}
+
+/// The text of a pair that is a packing of 7-bit characters.
+pub(super) fn packing_of(key: Key) -> Option<String> {
+    key.as_pair()?;
+    decode_ascii7((u64::from(key.classid()) << 32) | u64::from(key.objid()))
+}
+
+/// Forms beside the functions, of which each is short for a bigint.
+const FORMS: [&str; 7] = ["bigint", "pair", "split", "packed", "range", "class", "multiple_of"];
+const CLASS_FIELDS: [&str; 2] = ["classid", "objid"];
 
 /// One key.
-pub(super) fn parse_key(node: &Node, faults: &mut Faults<'_>) -> Option<KeyPattern> {
+pub(super) fn parse_key(node: &Node, faults: &mut Faults<'_>) -> Option<KeyRule> {
+    let form = parse_form(node, faults)?;
+    let written = form.to_string().into();
+    Some(KeyRule { form, written, at: node.at })
+}
+
+fn parse_form(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
     match &node.value {
-        Value::Scalar { .. } => {
-            let word = parse_word(node, Place::Bigint, faults)?;
-            bigint_pattern(&word, node.at, faults)
-        }
+        Value::Scalar { .. } => parse_bigint_form(node, faults),
         Value::Sequence(_) => {
             faults.add(
                 node.at,
@@ -171,228 +509,294 @@ pub(super) fn parse_key(node: &Node, faults: &mut Faults<'_>) -> Option<KeyPatte
             None
         }
         Value::Mapping(_) => {
-            let fields = Fields::read(node, "a key", &KEY_FIELDS, faults)?;
-            match fields.only_one_of(&FORMS, faults)? {
-                ("pair", halves) => {
-                    fields.refuse_beside("pair", &["seed"], faults);
-                    parse_pair(halves, node.at, faults)
+            let known: Vec<&str> = FORMS.into_iter().chain(CLASS_FIELDS).chain(hash_fields()).collect();
+            let fields = Fields::read(node, "a key", &known, faults)?;
+            let deciders: Vec<&str> = FORMS.into_iter().chain(FUNCTIONS).collect();
+            let (name, value) = fields.only_one_of(&deciders, faults)?;
+            if FORMS.contains(&name) {
+                let others: Vec<&str> = hash_fields()
+                    .chain(CLASS_FIELDS)
+                    .filter(|field| name != "class" || !CLASS_FIELDS.contains(field))
+                    .collect();
+                fields.refuse_beside(name, &others, faults);
+            } else {
+                fields.refuse_beside(name, &CLASS_FIELDS, faults);
+            }
+            match name {
+                "bigint" => parse_bigint_form(value, faults),
+                "pair" => parse_pair(value, faults),
+                "split" => parse_split(value, faults),
+                "packed" => parse_packed(value, faults),
+                "range" => {
+                    let (from, to) = parse_range(value, i64::MIN, i64::MAX, faults)?;
+                    Some(Form::Range(from, to))
                 }
-                ("bigint", value) => {
-                    fields.refuse_beside("bigint", &["seed"], faults);
-                    let word = parse_word(value, Place::Bigint, faults)?;
-                    bigint_pattern(&word, node.at, faults)
+                "class" => parse_class(&fields, value, faults),
+                "multiple_of" => {
+                    let bounds = 2..=i128::from(i64::MAX);
+                    let factor = parse_operand(value, "a factor", bounds, faults)?;
+                    i64::try_from(factor).ok().map(Form::MultipleOf)
                 }
                 _ => {
-                    let word = Word::Hash(parse_hash(&fields, faults)?);
-                    bigint_pattern(&word, node.at, faults)
+                    let formula = Formula::parse_fields(&fields, node.at, faults)?;
+                    Some(Form::Bigint(Half::Hash(formula)))
                 }
             }
         }
     }
 }
 
-fn bigint_pattern(word: &Word, at: Position, faults: &mut Faults<'_>) -> Option<KeyPattern> {
-    let value = match word {
-        Word::Number(number) => *number,
-        Word::Hash(hash) => hash.value,
-        Word::Any => {
+fn parse_bigint_form(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
+    match parse_half(node, Place::Bigint, faults)? {
+        Half::Any(_) | Half::Range(..) => {
             faults.add(
-                at,
+                node.at,
                 "a bigint key cannot be free: for a half-free pair write { pair: [7, \"*\"] }",
             );
-            return None;
+            None
         }
-    };
-    let hashes = word.hash().into_iter().collect();
-    Some(KeyPattern::new(Keys::One(Key::bigint(value)), word.to_string(), hashes, at))
+        half => Some(Form::Bigint(half)),
+    }
 }
 
-fn parse_pair(node: &Node, at: Position, faults: &mut Faults<'_>) -> Option<KeyPattern> {
-    let halves = match &node.value {
-        Value::Sequence(halves) => halves.as_slice(),
-        Value::Scalar { .. } | Value::Mapping(_) => &[],
-    };
-    let [first, second] = halves else {
+fn parse_pair(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
+    let Some([first, second]) = two_halves(node) else {
         faults.add(node.at, "a pair has two halves in a list, as in { pair: [7, 9] }");
         return None;
     };
-    let first = parse_word(first, Place::Half, faults);
-    let second = parse_word(second, Place::Half, faults);
+    let first = parse_half(first, Place::Int4, faults);
+    let second = parse_half(second, Place::Int4, faults);
     let (first, second) = (first?, second?);
-    let keys = match (first.half(), second.half()) {
-        (Some(first), Some(second)) => Keys::One(Key::pair(first, second)),
-        (Some(first), None) => Keys::PairsFrom(first),
-        (None, Some(second)) => Keys::PairsTo(second),
-        (None, None) => {
-            faults.add(
-                node.at,
-                "both halves of the pair are free, which would name every pair: fix one of them",
-            );
-            return None;
-        }
-    };
-    let hashes = [first.hash(), second.hash()].into_iter().flatten().collect();
-    Some(KeyPattern::new(keys, format!("({first},{second})"), hashes, at))
+    if matches!((&first, &second), (Half::Any(_), Half::Any(_))) {
+        faults.add(
+            node.at,
+            "both halves of the pair are free, which would name every pair: fix one of them",
+        );
+        return None;
+    }
+    Some(Form::Halves(Space::Pair, first, second))
 }
 
-/// Where a word stands, which decides its width and what may be written.
+fn parse_packed(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
+    let Some([high, low]) = two_halves(node) else {
+        faults.add(
+            node.at,
+            "packed has the high and the low half of one bigint in a list, as in \
+             { packed: [5, \"*\"] }",
+        );
+        return None;
+    };
+    let high = parse_half(high, Place::High, faults);
+    let low = parse_half(low, Place::Low, faults);
+    let (high, low) = (high?, low?);
+    if matches!((&high, &low), (Half::Any(_), Half::Any(_))) {
+        faults.add(
+            node.at,
+            "both halves are free, which would name every bigint: fix one of them, or give a range",
+        );
+        return None;
+    }
+    Some(Form::Halves(Space::Packed, high, low))
+}
+
+fn parse_split(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
+    if let Value::Mapping(pairs) = &node.value
+        && let [(Node { value: Value::Scalar { text: name, .. }, .. }, input)] = pairs.as_slice()
+        && name == "ascii7"
+        && is_star(input)
+    {
+        return Some(Form::Packing);
+    }
+    Formula::parse(node, faults).map(Form::Split)
+}
+
+fn parse_class(fields: &Fields<'_>, node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
+    let class = parse_operand(node, "an objsubid", 0..=i128::from(u16::MAX), faults);
+    let mut half = |name: &str| match fields.get(name) {
+        Some(node) => parse_half(node, Place::Column, faults),
+        None => {
+            faults.add(
+                node.at,
+                format!("class needs {name} too: add {name}: and a number, or \"*\" for any"),
+            );
+            None
+        }
+    };
+    let (classid, objid) = (half("classid"), half("objid"));
+    let class = u16::try_from(class?).ok()?;
+    if matches!(class, BIGINT_CLASS | PAIR_CLASS) {
+        faults.add(
+            node.at,
+            "objsubid 1 is a bigint key and 2 a pair: write the number, or { pair: [7, 9] }",
+        );
+        return None;
+    }
+    Some(Form::Halves(Space::Class(class), classid?, objid?))
+}
+
+fn two_halves(node: &Node) -> Option<[&Node; 2]> {
+    match &node.value {
+        Value::Sequence(halves) => halves.iter().collect::<Vec<_>>().try_into().ok(),
+        Value::Scalar { .. } | Value::Mapping(_) => None,
+    }
+}
+
+fn parse_range(
+    node: &Node,
+    smallest: i64,
+    largest: i64,
+    faults: &mut Faults<'_>,
+) -> Option<(i64, i64)> {
+    let Some([from, to]) = two_halves(node) else {
+        faults.add(node.at, "a range has its first and its last number in a list: [1, 99]");
+        return None;
+    };
+    let bounds = i128::from(smallest)..=i128::from(largest);
+    let from = parse_operand(from, "an end of this range", bounds.clone(), faults);
+    let to = parse_operand(to, "an end of this range", bounds, faults);
+    let (from, to) = (i64::try_from(from?).ok()?, i64::try_from(to?).ok()?);
+    if from > to {
+        faults.add(node.at, format!("the range [{from}, {to}] is empty: write [{to}, {from}]"));
+        return None;
+    }
+    Some((from, to))
+}
+
+/// Where a number stands, which decides its width and what may be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// The whole key.
     Bigint,
     /// In a pair.
-    Half,
+    Int4,
+    /// The high half of a bigint.
+    High,
+    /// The low half of a bigint.
+    Low,
+    /// A column of `pg_locks`.
+    Column,
 }
 
-/// What fills a place.
-enum Word {
-    Number(i64),
-    Hash(HashCheck),
-    Any,
-}
-
-impl Word {
-    /// As one half of a pair; `None` when it is free. Literals were read as `int4`; a computed
-    /// value of more width wraps, as a cast to a narrower integer does in most languages.
-    fn half(&self) -> Option<i32> {
-        #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are what is meant")]
-        let low = |value: i64| value as i32;
+impl Place {
+    fn parse_number(self, text: &str) -> Result<i64, IntegerError> {
         match self {
-            Self::Number(number) => Some(low(*number)),
-            Self::Hash(hash) => Some(low(hash.value)),
-            Self::Any => None,
+            Self::Bigint => parse_bigint(text),
+            Self::Int4 | Self::High => parse_int4(text).map(i64::from),
+            Self::Low => {
+                let bounds = i128::from(i32::MIN)..=i128::from(u32::MAX);
+                super::number::parse_within(text, "the low half of a bigint", bounds).map(low_64)
+            }
+            Self::Column => {
+                let bounds = 0..=i128::from(u32::MAX);
+                super::number::parse_within(text, "a column of pg_locks", bounds).map(low_64)
+            }
         }
     }
 
-    fn hash(&self) -> Option<HashCheck> {
+    /// What a range may span here, where one may stand.
+    fn range(self) -> Option<(i64, i64)> {
         match self {
-            Self::Hash(hash) => Some(hash.clone()),
-            Self::Number(_) | Self::Any => None,
-        }
-    }
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Hash(hash) => hash.fmt(f),
-            Self::Any => f.write_str("*"),
+            Self::Bigint | Self::Int4 | Self::Column => None,
+            Self::High => Some((i32::MIN.into(), i32::MAX.into())),
+            Self::Low => Some((0, u32::MAX.into())),
         }
     }
 }
 
-fn parse_word(node: &Node, place: Place, faults: &mut Faults<'_>) -> Option<Word> {
+const OID_FIELDS: [&str; 8] =
+    ["oid", "signed", "abs", "and", "xor", "multiply", "add", "modulo"];
+
+fn parse_half(node: &Node, place: Place, faults: &mut Faults<'_>) -> Option<Half> {
     match &node.value {
         Value::Scalar { .. } if node.is_null() => {
             faults.add(node.at, "expected a number or a hash, found nothing");
             None
         }
-        Value::Scalar { text, plain: false } if text == "*" => Some(Word::Any),
+        Value::Scalar { .. } if is_star(node) => Some(Half::Any(None)),
         Value::Scalar { text, plain: false } => {
             faults.add(node.at, quoted_text(text, place));
             None
         }
-        Value::Scalar { text, plain: true } => {
-            let number = match place {
-                Place::Bigint => parse_bigint(text),
-                Place::Half => parse_int4(text).map(i64::from),
-            };
-            match number {
-                Ok(number) => Some(Word::Number(number)),
-                Err(IntegerError::NotAnInteger(text)) => {
-                    faults
-                        .add(node.at, format!("{text:?} is not a number: {}", for_its_hash(&text)));
-                    None
-                }
-                Err(error) => {
-                    faults.add(node.at, error.to_string());
-                    None
-                }
+        Value::Scalar { text, plain: true } => match place.parse_number(text) {
+            Ok(number) => Some(Half::Number(number)),
+            Err(IntegerError::NotAnInteger(text)) => {
+                faults.add(node.at, format!("{text:?} is not a number: {}", for_its_hash(&text)));
+                None
             }
-        }
+            Err(error) => {
+                faults.add(node.at, error.to_string());
+                None
+            }
+        },
         Value::Sequence(_) => {
             faults.add(node.at, "expected a number or a hash, found a list");
             None
         }
-        Value::Mapping(_) => {
-            let fields = Fields::read(node, "a hash", &HASH_FIELDS, faults)?;
-            parse_hash(&fields, faults).map(Word::Hash)
+        Value::Mapping(pairs) => {
+            let has = |field: &str| {
+                pairs.iter().any(|(name, _)| {
+                    matches!(&name.value, Value::Scalar { text, .. } if text == field)
+                })
+            };
+            if has("oid") {
+                return parse_oid(node, faults);
+            }
+            if let Some((smallest, largest)) = place.range().filter(|_| has("range")) {
+                let fields = Fields::read(node, "a range", &["range"], faults)?;
+                let (from, to) = parse_range(fields.get("range")?, smallest, largest, faults)?;
+                return Some(Half::Range(from, to));
+            }
+            if let Some(message) = unquoted_placeholder(node) {
+                faults.add(node.at, message);
+                return None;
+            }
+            Formula::parse(node, faults).map(Half::Hash)
         }
     }
 }
 
+fn parse_oid(node: &Node, faults: &mut Faults<'_>) -> Option<Half> {
+    let fields = Fields::read(node, "an OID", &OID_FIELDS, faults)?;
+    let table = fields.get("oid")?;
+    let arithmetic = Arithmetic::parse(&fields, faults);
+    if is_star(table) {
+        let arithmetic = arithmetic?;
+        if !arithmetic.is_invertible() {
+            faults.add(
+                node.at,
+                "the OID in such a key cannot be told from it: only xor and add can be undone",
+            );
+            return None;
+        }
+        return Some(Half::Any(Some(arithmetic)));
+    }
+    let name = parse_text("oid", table, faults)?;
+    let is_qualified = name.split('.').filter(|part| !part.trim().is_empty()).count() >= 2;
+    if !is_qualified || name.contains('\0') {
+        faults.add(
+            table.at,
+            format!("{name:?} has no schema: write the table as schema.table, or \"*\" for any"),
+        );
+        return None;
+    }
+    Some(Half::Oid(name, arithmetic?))
+}
+
+fn is_star(node: &Node) -> bool {
+    matches!(&node.value, Value::Scalar { text, plain: false } if text == "*")
+}
+
 fn quoted_text(text: &str, place: Place) -> String {
-    let number = match place {
-        Place::Bigint => parse_bigint(text).is_ok(),
-        Place::Half => parse_int4(text).is_ok(),
+    let or_the_number = if place.parse_number(text).is_ok() {
+        format!("write {text} for the number, or ")
+    } else {
+        String::new()
     };
-    let or_the_number =
-        if number { format!("write {text} for the number, or ") } else { String::new() };
     format!("{text:?} in quotes is a text: {or_the_number}{}", for_its_hash(text))
 }
 
 fn for_its_hash(text: &str) -> String {
     format!("write {{ hashtext: {text:?} }} or {{ hashtextextended: {text:?} }} for its hash")
-}
-
-fn parse_hash(fields: &Fields<'_>, faults: &mut Faults<'_>) -> Option<HashCheck> {
-    let (name, input) = fields.only_one_of(&["hashtext", "hashtextextended"], faults)?;
-    let text = parse_hashed_text(name, input, faults);
-    if name == "hashtext" {
-        if let Some(seed) = fields.get("seed") {
-            faults.add(seed.at, "hashtext takes no seed: use hashtextextended, or remove the seed");
-        }
-        return Some(HashCheck::new(HashFunction::Hashtext, &text?, 0));
-    }
-    let seed = match fields.get("seed") {
-        Some(seed) => parse_seed(seed, faults),
-        None => Some(0),
-    };
-    Some(HashCheck::new(HashFunction::Hashtextextended, &text?, seed?))
-}
-
-fn parse_seed(node: &Node, faults: &mut Faults<'_>) -> Option<i64> {
-    match &node.value {
-        Value::Scalar { text, plain: true } if !node.is_null() => {
-            parse_bigint(text).map_err(|error| faults.add(node.at, error.to_string())).ok()
-        }
-        Value::Scalar { .. } | Value::Sequence(_) | Value::Mapping(_) => {
-            faults.add(node.at, "the seed is a number without quotes");
-            None
-        }
-    }
-}
-
-fn parse_hashed_text(function: &str, node: &Node, faults: &mut Faults<'_>) -> Option<String> {
-    if let Some(message) = unquoted_placeholder(node) {
-        faults.add(node.at, message);
-        return None;
-    }
-    let Value::Scalar { text, .. } = &node.value else {
-        faults.add(node.at, format!("{function} takes a text, found {}", node.kind()));
-        return None;
-    };
-    if node.is_null() {
-        let meant = if text == "~" { "" } else { text };
-        faults.add(
-            node.at,
-            format!("{function} takes a text, found nothing: write {meant:?} if that is the text"),
-        );
-        return None;
-    }
-    let text = parse_template(text).map_err(|error| faults.add(node.at, error.to_string())).ok()?;
-    if text.contains('\0') {
-        faults.add(
-            node.at,
-            format!(
-                "no text in PostgreSQL contains NUL, so no server can compute this {function}: \
-                 remove \\0"
-            ),
-        );
-        return None;
-    }
-    Some(text)
 }
 
 #[cfg(test)]

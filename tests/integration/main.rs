@@ -10,6 +10,7 @@ mod hash;
 mod hold;
 mod load;
 mod lock;
+mod reload;
 mod scrape;
 mod testbed;
 mod timeout;

@@ -89,6 +89,8 @@ struct Poll {
     /// Polls again at every `every` seconds up to this moment.
     until: Option<f64>,
     every: Option<f64>,
+    /// A registry file that replaces the one before, just before this poll.
+    reload: Option<String>,
     /// The poll failed: nothing was seen.
     #[serde(default)]
     fails: bool,
@@ -168,12 +170,7 @@ struct Known {
 
 impl World {
     fn new(scenario: &Scenario) -> Result<Self, String> {
-        let source = Source { name: "scenario.yaml".into(), text: scenario.registry.clone() };
-        let registry = if scenario.registry.is_empty() {
-            Registry::empty()
-        } else {
-            Registry::parse(&[source]).map_err(|error| format!("registry: {error}"))?
-        };
+        let registry = parse_registry(&scenario.registry)?;
         let rules = scenario
             .applications
             .iter()
@@ -181,7 +178,6 @@ impl World {
             .collect::<Result<_, _>>()?;
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
         let limits = Limits { keys, applications, databases, registered_keys };
-        let registry = Arc::new(registry);
         let rules = Arc::new(Applications::new(rules));
         let mut fold = Fold::new(SERVER.into(), registry.clone(), rules, &limits);
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
@@ -201,6 +197,12 @@ impl World {
         })
     }
 
+    fn reload(&mut self, registry: &str) -> Result<(), String> {
+        self.registry = parse_registry(registry)?;
+        self.fold.observe_registry(self.registry.clone());
+        Ok(())
+    }
+
     fn observe(&mut self, sample: Option<&Sample>, at_local: f64) -> Result<Known, String> {
         let polls = &mut self.view.polls;
         polls.total += 1;
@@ -218,7 +220,8 @@ impl World {
         }
         self.fold.fill(&mut self.view);
         let now = notation::moment(at_local);
-        let process = Process { registry: &self.registry, registry_read_at: now };
+        let process =
+            Process { registry: &self.registry, registry_read_at: now, registry_is_current: true };
         let families = collect_families(process, [&self.view], now);
         let exposition = render_families(&families, Format::Text);
         if exposition.dropped > 0 {
@@ -226,6 +229,15 @@ impl World {
         }
         Ok(Known { picture: self.view.picture.clone(), changes, exposition: exposition.text })
     }
+}
+
+fn parse_registry(text: &str) -> Result<Arc<Registry>, String> {
+    if text.is_empty() {
+        return Ok(Arc::new(Registry::empty()));
+    }
+    let source = Source { name: "scenario.yaml".into(), text: text.into() };
+    let registry = Registry::parse(&[source]).map_err(|error| format!("registry: {error}"))?;
+    Ok(Arc::new(registry))
 }
 
 fn declared_scope(registry: &Registry, names: &Names, key: KeyId) -> Option<DeclaredScope> {
@@ -252,6 +264,9 @@ fn run(text: &str) -> Result<(), String> {
     for poll in &scenario.poll {
         let here = |error: String| inside(format!("at {}: {error}", poll.at));
         seen.update(poll).map_err(here)?;
+        if let Some(registry) = &poll.reload {
+            world.reload(registry).map_err(here)?;
+        }
         let mut known = None;
         for at in moments(poll) {
             let at_local = at - scenario.clock_offset;
@@ -333,6 +348,7 @@ fn what_a_scenario_file_does_not_know_is_an_error() {
         "extra = 1",
         "other_locks = '100 nowhere'",
         "backends = '100 pod-a dozing 9'",
+        "reload = 'locks: [{ name: jobs }'",
         "prepared = 'unread'\nuntil = 9\nexpect.holds = []",
         "",
     ] {

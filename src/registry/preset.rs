@@ -1,0 +1,210 @@
+//! Presets: the keys of well-known tools, as registry files that are part of the binary.
+//!
+//! They are written in the same language as everybody's files and read by the same parser. What is
+//! special about them (they speak last, and only with evidence for small numbers) is decided in
+//! [`resolver`](super::resolver). Here it is decided which of them are used, and what files change
+//! in them.
+
+use std::sync::Arc;
+
+use super::Source;
+use super::entry::{Entry, File, PresetUse, Presets, Values, parse_file};
+use super::fault::Faults;
+
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("presets/", $name, ".yaml")))),*]
+    };
+}
+
+/// By name; each is a file under `presets/`.
+pub(super) const PRESETS: &[(&str, &str)] = presets![
+    "airflow",
+    "alembic",
+    "atlas",
+    "authentik",
+    "awx",
+    "boundary",
+    "citus",
+    "coder",
+    "concourse",
+    "electric",
+    "evolve",
+    "flyway",
+    "golang-migrate",
+    "goose",
+    "grafana",
+    "graph-node",
+    "graphile-migrate",
+    "immich",
+    "infisical",
+    "kysely",
+    "lemmy",
+    "liquibase-sessionlock",
+    "madelson",
+    "marten",
+    "n8n",
+    "netbox",
+    "node-pg-migrate",
+    "pg-auto-failover",
+    "pg-boss",
+    "pg-partman",
+    "pg-repack",
+    "pgbackrest",
+    "postgres-migrations",
+    "prisma",
+    "pulp",
+    "rails",
+    "railseventstore",
+    "sourcegraph",
+    "spicedb",
+    "sqitch",
+    "sqlx",
+    "tern",
+    "unleash",
+    "wal-g",
+];
+
+/// The entries of the presets that the files want, with what they say of them.
+pub(super) fn choose(files: &mut [(File, Faults<'_>)]) -> Vec<Entry> {
+    let wanted = wanted(files);
+    let mut entries: Vec<Entry> = Vec::new();
+    for (name, text) in PRESETS {
+        let values = match &wanted {
+            Presets::All => &[][..],
+            Presets::None => continue,
+            Presets::Some(uses) => match uses.iter().find(|used| &*used.name == *name) {
+                Some(used) => &used.values,
+                None => continue,
+            },
+        };
+        let source = Source { name: (*name).to_owned(), text: (*text).to_owned() };
+        let mut faults = Faults::new(&source);
+        let preset = parse_file(&source, true, &mut faults);
+        debug_assert!(faults.is_empty(), "{:?}", faults.finish());
+        entries.extend(preset.entries.into_iter().map(|mut entry| {
+            for (placeholder, list) in &mut entry.values {
+                if let Some((_, values)) = values.iter().find(|(given, _)| given == placeholder) {
+                    *list = Values::List(values.clone());
+                }
+            }
+            entry
+        }));
+    }
+    apply_overrides(files, &mut entries);
+    entries
+}
+
+/// What the files say together: they must not contradict each other.
+fn wanted(files: &mut [(File, Faults<'_>)]) -> Presets {
+    let mut wanted: Option<(Presets, String)> = None;
+    for (file, faults) in files {
+        let Some(choice) = &file.presets else { continue };
+        if let Presets::Some(uses) = &choice.presets {
+            for used in uses {
+                check_use(used, faults);
+            }
+        }
+        match &wanted {
+            None => {
+                let place = format!("{}:{}", faults.file(), choice.at.line);
+                wanted = Some((choice.presets.clone(), place));
+            }
+            Some((presets, _)) if *presets == choice.presets => {}
+            Some((_, place)) => faults.add(
+                choice.at,
+                format!("presets are chosen otherwise at {place}: say it in one file"),
+            ),
+        }
+    }
+    wanted.map_or(Presets::All, |(presets, _)| presets)
+}
+
+fn check_use(used: &PresetUse, faults: &mut Faults<'_>) {
+    let Some((name, text)) = PRESETS.iter().find(|(name, _)| *name == &*used.name) else {
+        let known: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
+        faults.add(
+            used.at,
+            format!("there is no preset {:?}: the known ones are {}", used.name, known.join(", ")),
+        );
+        return;
+    };
+    if used.values.is_empty() {
+        return;
+    }
+    let source = Source { name: (*name).to_owned(), text: (*text).to_owned() };
+    let preset = parse_file(&source, true, &mut Faults::new(&source));
+    let placeholders: Vec<Arc<str>> = preset
+        .entries
+        .iter()
+        .flat_map(|entry| entry.values.iter().map(|(name, _)| name.clone()))
+        .collect();
+    for (given, _) in &used.values {
+        if !placeholders.contains(given) {
+            let mut known: Vec<&str> = placeholders.iter().map(|name| &**name).collect();
+            known.sort_unstable();
+            known.dedup();
+            let mend = if known.is_empty() {
+                "it takes none".to_owned()
+            } else {
+                format!("it takes {}", known.join(", "))
+            };
+            faults.add(used.at, format!("preset {name} takes no values for {given}: {mend}"));
+        }
+    }
+}
+
+/// Entries without a key change the preset of their name.
+fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut Vec<Entry>) {
+    let mut changed: Vec<(Arc<str>, String)> = Vec::new();
+    for (file, faults) in files {
+        for said in std::mem::take(&mut file.overrides) {
+            let place = format!("{}:{}", said.file, said.at.line);
+            let mut own = Vec::new();
+            let mut is_known = false;
+            for entry in entries.iter_mut().filter(|entry| entry.name == said.name) {
+                is_known = true;
+                if let Some(fault) = said.fault(entry) {
+                    faults.add(said.at, fault);
+                } else if said.is_local() {
+                    own.push(said.apply(entry));
+                } else {
+                    *entry = said.apply(entry);
+                }
+            }
+            file.entries.extend(own);
+            if !is_known {
+                faults.add(
+                    said.at,
+                    format!(
+                        "this entry has no key, and no preset in use is called {:?}: add key: and \
+                         the number or hash that is locked{}",
+                        said.name,
+                        similar(&said.name, entries)
+                    ),
+                );
+            } else if !said.is_local() {
+                match changed.iter().find(|(name, _)| *name == said.name) {
+                    Some((name, first)) => faults.add(
+                        said.at,
+                        format!("preset {name:?} is changed at {first} already: say it in one place"),
+                    ),
+                    None => changed.push((said.name.clone(), place)),
+                }
+            }
+        }
+    }
+}
+
+/// The presets whose names share a word with this one.
+fn similar(name: &str, entries: &[Entry]) -> String {
+    let words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| word.len() > 2).collect();
+    let mut names: Vec<&str> = entries
+        .iter()
+        .map(|entry| &*entry.name)
+        .filter(|known| words.iter().any(|word| known.contains(word)))
+        .collect();
+    names.dedup();
+    names.truncate(5);
+    if names.is_empty() { String::new() } else { format!(", or write {}", names.join(" or ")) }
+}
