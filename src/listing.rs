@@ -20,7 +20,7 @@ pub fn in_database(keys: Vec<ListedKey>, database: Option<&str>) -> Vec<ListedKe
 /// A line for each key, in columns; a column that is empty everywhere is left out.
 pub fn render_table(keys: &[ListedKey]) -> String {
     let rows: Vec<[String; 6]> = keys.iter().map(row).collect();
-    let heads = ["NAME", "KEY", "WRITTEN AS", "DATABASES", "SERVERS", "FROM"];
+    let heads = ["NAME", "KEY", "DATABASES", "SERVERS", "FROM", "WRITTEN AS"];
     let columns: Vec<usize> = (0..heads.len())
         .filter(|&column| rows.is_empty() || rows.iter().any(|row| !row[column].is_empty()))
         .collect();
@@ -51,11 +51,11 @@ fn row(key: &ListedKey) -> [String; 6] {
         key.name.to_string(),
         // What needs a server or a database cannot be computed here.
         key.key.as_deref().unwrap_or("?").to_owned(),
-        // Only where it tells more than the key.
-        if is_same { String::new() } else { key.written.to_string() },
         key.databases.as_ref().map_or("any".to_owned(), |names| names.join(", ")),
         key.servers.as_ref().map(|names| names.join(", ")).unwrap_or_default(),
         key.origin.to_string(),
+        // Only where it tells more than the key.
+        if is_same { String::new() } else { key.written.to_string() },
     ]
     .map(|cell| cell.replace(char::is_control, "\u{fffd}"))
 }
@@ -112,11 +112,11 @@ mod tests {
         assert_eq!(
             render_table(&listed(TEXT, None)),
             "\
-NAME            KEY          WRITTEN AS           DATABASES  SERVERS   FROM
-tenant-reindex  (7,*)                             app, app2            a.yaml:2
-cron            -1679774495  hashtext(\"jobs\")     any        orders-*  a.yaml:3
-cron            42                                any        orders-*  a.yaml:3
-migrations      ?            crc32(\"{database}\")  any                  a.yaml:4
+NAME            KEY          DATABASES  SERVERS   FROM      WRITTEN AS
+tenant-reindex  (7,*)        app, app2            a.yaml:2
+cron            -1679774495  any        orders-*  a.yaml:3  hashtext(\"jobs\")
+cron            42           any        orders-*  a.yaml:3
+migrations      ?            any                  a.yaml:4  crc32(\"{database}\")
 "
         );
     }

@@ -38,7 +38,9 @@ pub struct Sightings {
     registry: Arc<Registry>,
     resolvers: BTreeMap<Arc<str>, (BTreeSet<Arc<str>>, Resolver)>,
     looks: u32,
+    /// Those that could be looked at.
     servers: BTreeSet<Arc<str>>,
+    all_servers: BTreeSet<Arc<str>>,
     last: Option<Timestamp>,
     places: BTreeMap<Place, BTreeMap<Key, Sighting>>,
     named: BTreeSet<(Place, Key)>,
@@ -95,6 +97,7 @@ impl Sightings {
             resolvers: BTreeMap::new(),
             looks: 0,
             servers: BTreeSet::new(),
+            all_servers: BTreeSet::new(),
             last: None,
             places: BTreeMap::new(),
             named: BTreeSet::new(),
@@ -105,6 +108,7 @@ impl Sightings {
     pub fn observe(&mut self, snapshot: &Snapshot, applications: &Applications) {
         self.looks += 1;
         for server in &snapshot.servers {
+            self.all_servers.insert(server.server.clone());
             let Server { server: name, locks: Some(locks), .. } = server else { continue };
             self.servers.insert(name.clone());
             self.last = self.last.max(server.polled_at);

@@ -153,7 +153,7 @@ fn write_entry(
         let _ = writeln!(text, "    databases: [{}]", databases.join(", "));
     }
     // One that was seen on every server is named on every server.
-    if draft.servers != sightings.servers {
+    if draft.servers != sightings.all_servers {
         let servers: Vec<String> = draft.servers.iter().map(|name| quote(name)).collect();
         let _ = writeln!(text, "    servers: [{}]", servers.join(", "));
     }

@@ -10,6 +10,7 @@ mod hash;
 mod hold;
 mod load;
 mod lock;
+mod registry;
 mod reload;
 mod scrape;
 mod testbed;
