@@ -4,7 +4,7 @@
 //! or awaited and has no name, or for a group of keys that look like one lock. Names are
 //! placeholders, made of application names; what goes beyond what was seen is marked as a guess.
 //! Pure: who looks, how often and where the text goes is not known here. Which keys belong
-//! together is decided in [`group`], what text a number may be the hash of in [`guess`].
+//! together is decided in `group`, what text a key may be made of in `guess`.
 
 mod group;
 mod guess;
@@ -648,9 +648,9 @@ locks:
         let locks = keys.map(|key| lock("app", key, &[holder(1, "app")]));
         let text = suggest(&[server("db-1", &locks)]);
         for piece in [
-            "  # guess: 7259640204928003297 is hashtextextended(jobs)\n",
+            "  # guess: 7259640204928003297 is made of the text jobs\n",
             "    key: { hashtextextended: \"jobs\" }\n",
-            "  # guess: -1679774495 is hashtext(jobs)\n",
+            "  # guess: -1679774495 is made of the text jobs\n",
             "    key: { pair: [{ hashtext: \"jobs\" }, 5] }\n",
             "  # guess: the eight ASCII bytes migrate!\n",
         ] {

@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn rows_that_several_workers_take_in_turn_are_one_range() {
-        let rows = (0..40).map(|row| (Key::bigint(row * 2), ["a", "b", "c"][row as usize % 3]));
+        let rows = ["a", "b", "c"].into_iter().cycle().zip(0..40);
+        let rows = rows.map(|(worker, row)| (Key::bigint(row * 2), worker));
         assert_eq!(grouped(rows), [(Pattern::Range(0, 78), 40)]);
     }
 

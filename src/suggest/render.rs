@@ -209,7 +209,7 @@ fn guesses(draft: &Draft, dictionary: &Dictionary) -> Vec<String> {
             let mut guesses = vec![format!(
                 "one lock for each second half; {seen} of ({half}, …) were seen: {second}"
             )];
-            guesses.extend(dictionary.guess_half(half).map(|guess| describe(guess, half.into())));
+            guesses.extend(dictionary.guess_half(half).map(|guess| describe(&guess, half)));
             guesses
         }
         Pattern::PairsTo(half) => {
@@ -217,7 +217,7 @@ fn guesses(draft: &Draft, dictionary: &Dictionary) -> Vec<String> {
             let mut guesses = vec![format!(
                 "one lock for each first half; {seen} of (…, {half}) were seen: {first}"
             )];
-            guesses.extend(dictionary.guess_half(half).map(|guess| describe(guess, half.into())));
+            guesses.extend(dictionary.guess_half(half).map(|guess| describe(&guess, half)));
             guesses
         }
         Pattern::Packed(high) => {
@@ -235,21 +235,21 @@ fn guesses(draft: &Draft, dictionary: &Dictionary) -> Vec<String> {
 }
 
 fn guess_one(key: Key, dictionary: &Dictionary) -> Vec<String> {
+    if let Some(guess) = dictionary.guess_key(key) {
+        return vec![describe(&guess, key)];
+    }
     if let Some((first, second)) = key.as_pair() {
         return [first, second]
             .into_iter()
-            .filter_map(|half| Some(describe(dictionary.guess_half(half)?, half.into())))
+            .filter_map(|half| Some(describe(&dictionary.guess_half(half)?, half)))
             .collect();
     }
     let Some(number) = key.as_bigint() else { return Vec::new() };
-    if let Some(guess) = dictionary.guess_bigint(key) {
-        return vec![describe(guess, number)];
-    }
-    let (high, low) = (i64::from(key.classid().cast_signed()), i64::from(key.objid()));
     let bytes = number.to_be_bytes();
     if bytes.iter().all(u8::is_ascii_graphic) {
         return vec![format!("the eight ASCII bytes {}", clean(&String::from_utf8_lossy(&bytes)))];
     }
+    let (high, low) = (i64::from(key.classid().cast_signed()), i64::from(key.objid()));
     if (1..SMALL_ID).contains(&high) && low < SMALL_ID {
         return vec![format!(
             "{high} and {low}, packed into one bigint; if so, key: {{ packed: [{high}, \"*\"] }} \
@@ -259,25 +259,22 @@ fn guess_one(key: Key, dictionary: &Dictionary) -> Vec<String> {
     Vec::new()
 }
 
-fn describe(guess: Guess<'_>, number: i64) -> String {
-    format!("{number} is {}({})", guess.function.as_str(), quote(guess.text))
+fn describe(guess: &Guess, number: impl std::fmt::Display) -> String {
+    format!("{number} is made of the text {}", quote(&guess.text))
 }
 
 fn render_key(pattern: Pattern, dictionary: &Dictionary) -> String {
-    let half = |half: i32| match dictionary.guess_half(half) {
-        Some(guess) => render_hash(guess),
-        None => half.to_string(),
+    let half = |half: i32| {
+        dictionary.guess_half(half).map_or_else(|| half.to_string(), |guess| guess.written)
     };
     match pattern {
-        Pattern::One(key) => match (key.as_bigint(), key.as_pair()) {
-            (Some(number), _) => match dictionary.guess_bigint(key) {
-                Some(guess) => render_hash(guess),
-                None => number.to_string(),
-            },
-            (None, Some((first, second))) => {
+        Pattern::One(key) => match (dictionary.guess_key(key), key.as_bigint(), key.as_pair()) {
+            (Some(guess), ..) => guess.written,
+            (None, Some(number), _) => number.to_string(),
+            (None, None, Some((first, second))) => {
                 format!("{{ pair: [{}, {}] }}", half(first), half(second))
             }
-            (None, None) => format!(
+            (None, None, None) => format!(
                 "{{ class: {}, classid: {}, objid: {} }}",
                 key.objsubid(),
                 key.classid(),
@@ -289,12 +286,6 @@ fn render_key(pattern: Pattern, dictionary: &Dictionary) -> String {
         Pattern::Packed(high) => format!("{{ packed: [{high}, \"*\"] }}"),
         Pattern::Range(first, last) => format!("{{ range: [{first}, {last}] }}"),
     }
-}
-
-fn render_hash(guess: Guess<'_>) -> String {
-    // It is a template, where braces are doubled.
-    let template = guess.text.replace('{', "{{").replace('}', "}}");
-    format!("{{ {}: \"{}\" }}", guess.function.as_str(), escape(&template))
 }
 
 /// Names that are taken, those of the registry included.
@@ -380,7 +371,7 @@ fn quote(text: &str) -> String {
 }
 
 /// For double quotes in YAML.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
         match c {
