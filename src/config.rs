@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use application::{Application, ApplicationError, Applications};
@@ -19,7 +20,8 @@ pub use application::{Application, ApplicationError, Applications};
 use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
 use crate::postgres::dsn::{Dsn, DsnError};
-use file::{ConfigFile, Entry};
+use crate::registry::MAX_KEYS;
+use file::{ConfigFile, Entry, ServerEntry};
 
 /// All that `locks serve` needs to know.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ pub struct Server {
     pub name: String,
     /// How to reach it.
     pub dsn: Dsn,
+    /// Databases in which queries of the registry may run, and tables may be looked up.
+    pub inspect: BTreeSet<Arc<str>>,
 }
 
 /// The rhythm of polls.
@@ -85,7 +89,8 @@ pub struct Poll {
     pub max_share: f64,
 }
 
-/// How many different values labels may take over the life of the process; each at least 1.
+/// How many different values labels may take over the life of the process, and how many keys the
+/// registry may compute; each at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Keys without a name, per server.
@@ -96,6 +101,8 @@ pub struct Limits {
     pub databases: usize,
     /// Keys that the registry names, per server.
     pub registered_keys: usize,
+    /// Keys that the registry may compute, once and for each set of answers from databases.
+    pub values: usize,
 }
 
 /// What is served over HTTP.
@@ -174,6 +181,8 @@ enum Fault {
     TelemetryPath { path: String },
     #[error("a server cannot have an empty name; leave `name` out for the host and port")]
     EmptyName,
+    #[error("a database cannot have an empty name; write the names of databases, as in [app]")]
+    EmptyDatabase,
     #[error("a second server is called {name:?}; give each a `name` of its own")]
     DuplicateServer { name: String },
     #[error("the `dsn` of this server holds a password too; leave one of the two out")]
@@ -271,7 +280,8 @@ impl Targets {
             None => Vec::new(),
             Some(connection) if file.servers.is_empty() => {
                 let dsn = single_dsn(connection, world, &mut warnings)?;
-                vec![Server { name: dsn.server_label().to_owned(), dsn }]
+                let name = dsn.server_label().to_owned();
+                vec![Server { name, dsn, inspect: BTreeSet::new() }]
             }
             Some(connection) => {
                 if let Some(source) = DsnSource::find(connection, world)? {
@@ -423,9 +433,22 @@ fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigErr
         if !names.insert(name.clone()) {
             return Err(place.fault(Fault::DuplicateServer { name }));
         }
-        servers.push(Server { name, dsn });
+        servers.push(Server { name, dsn, inspect: inspected_databases(&server.value, file)? });
     }
     Ok(servers)
+}
+
+fn inspected_databases(
+    server: &ServerEntry,
+    file: &ConfigFile,
+) -> Result<BTreeSet<Arc<str>>, ConfigError> {
+    let names = server.inspect.iter().flatten().map(|entry| {
+        if entry.value.is_empty() {
+            return Err(file.place(entry).fault(Fault::EmptyDatabase));
+        }
+        Ok(entry.value.as_str().into())
+    });
+    names.collect()
 }
 
 fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
@@ -487,6 +510,7 @@ fn limits(file: &ConfigFile) -> Result<Limits, ConfigError> {
         applications: at_least_one(&file.limits.applications, 100)?,
         databases: at_least_one(&file.limits.databases, 500)?,
         registered_keys: at_least_one(&file.limits.registered_keys, 10_000)?,
+        values: at_least_one(&file.limits.values, MAX_KEYS)?,
     })
 }
 
@@ -584,8 +608,14 @@ mod tests {
             let second = Duration::from_secs(1);
             let poll = Poll { interval: second, timeout: 5 * second, max_share: 0.02 };
             assert_eq!(config.poll, poll);
-            let limits =
-                Limits { keys: 100, applications: 100, databases: 500, registered_keys: 10_000 };
+            let limits = Limits {
+                keys: 100,
+                applications: 100,
+                databases: 500,
+                registered_keys: 10_000,
+                values: 1_000_000,
+            };
+            assert!(config.servers[0].inspect.is_empty(), "nothing is asked unless allowed");
             assert_eq!(config.limits, limits);
             assert!(config.registry_files.is_empty());
             assert_eq!(config.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
@@ -602,11 +632,12 @@ servers:
   - name: orders-primary
     dsn: postgresql://locks_exporter@db-1/postgres
     password_file: secrets/db-1
+    inspect: [shop, app]
   - dsn: host=db-2 user=u
   - name: local
 applications:
   - { match: "^(svc-[a-z]+)-.*$", name: "$1" }
-limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
+limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 }
 "#;
         let config = yaml(text).file("/etc/secrets/db-1", "p\n").config().unwrap();
         assert_eq!(names(&config), ["orders-primary", "db-2:5432", "local"]);
@@ -617,7 +648,11 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
         assert_eq!(config.poll.interval, Duration::from_millis(250));
         assert_eq!(config.poll.timeout, Duration::from_secs(2));
         assert_eq!(config.poll.max_share, 0.5);
-        let limits = Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4 };
+        let inspect = config.servers.iter().map(|server| server.inspect.iter().map(|name| &**name));
+        let inspect: Vec<Vec<&str>> = inspect.map(Iterator::collect).collect();
+        assert_eq!(inspect, [vec!["app", "shop"], vec![], vec![]]);
+        let limits =
+            Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 };
         assert_eq!(config.limits, limits);
     }
 
@@ -677,7 +712,7 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
             ),
             (
                 "servers:\n- dsn: host=h\n  user: u\n",
-                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file",
+                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file, inspect",
             ),
             ("poll: { interval: 1s, interval: 2s }", "1:23: the same key stands twice"),
             ("poll: 1s", "1:7: expected a mapping, as in `{ key: value }`"),
@@ -691,6 +726,9 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
             ("poll: { max_share: .nan }", "1:20: must be above 0 and at most 1"),
             ("poll: { max_share: much }", "1:20: expected a number, as in 0.02"),
             ("limits: { keys: 0 }", "1:17: must be at least 1"),
+            ("limits: { values: 0 }", "1:19: must be at least 1"),
+            ("servers: [{ inspect: app }]", "1:22: expected a list, as in `[a, b]`"),
+            ("servers: [{ inspect: [''] }]", "1:23: a database cannot have an empty name"),
             ("limits: { keys: -1 }", "1:17: expected a whole number, 0 or more"),
             ("limits: { keys: 1.5 }", "1:17: expected a whole number, 0 or more"),
             ("registry: a.yaml", "1:11: expected a list, as in `[a, b]`"),

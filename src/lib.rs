@@ -24,6 +24,8 @@
 //! | [`view`] | the published picture, and its JSON | |
 //! | [`fold`] | one server's memory: the four above in their order | |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
+//! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
+//! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
@@ -42,7 +44,8 @@
 //!   `pg_stat_get_activity(NULL)`; they answer from warm caches while the views hang on somebody's
 //!   lock. Names of databases and roles are read separately and may be missing. One write and one
 //!   round trip a poll.
-//! - One lasting connection for each server.
+//! - One lasting connection for each server, and at most one short one, to databases that the
+//!   operator lists under `inspect`. What is asked there can only read, and delays no poll.
 //! - No row is lost: no pid, database 0, an unknown class, an unknown mode, a pid without activity.
 //!   Rows read = rows accounted for.
 //! - Readers never wait for the poller; they take the last `View`. A failed poll shows `up 0` and
@@ -88,6 +91,7 @@ pub mod fold;
 pub mod reload;
 
 pub mod backoff;
+pub mod inspector;
 pub mod poller;
 
 pub mod metrics;

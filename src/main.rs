@@ -63,7 +63,8 @@ fn failure(error: impl Into<anyhow::Error>) -> Failure {
 fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     logging::init(args.log.level, args.log.format).map_err(failure)?;
     let config = Config::load(args).map_err(usage)?;
-    let registry_files = RegistryFiles::load(config.registry_files.clone()).map_err(usage)?;
+    let registry_files = RegistryFiles::load(config.registry_files.clone(), config.limits.values);
+    let registry_files = registry_files.map_err(usage)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -119,7 +120,8 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
     let exporter = exporter.transpose().context("--from").map_err(usage)?;
     let connection = exporter.is_none().then_some(&args.connection);
     let targets = Targets::load(connection, &args.files).map_err(usage)?;
-    let registry = Arc::new(Registry::load(&targets.registry_files, MAX_KEYS).map_err(usage)?);
+    let registry = Registry::load(&targets.registry_files, targets.limits.values);
+    let registry = Arc::new(registry.map_err(usage)?);
     let applications = Arc::new(targets.applications);
     for warning in &targets.warnings {
         warn(warning);

@@ -28,7 +28,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::poller::local_now;
-use crate::registry::{Conflict, MAX_KEYS, Registry, RegistryError};
+use crate::registry::{Conflict, Registry, RegistryError};
 use crate::timestamp::Timestamp;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -55,6 +55,7 @@ pub struct Loaded {
 pub struct RegistryFiles {
     /// As they were configured.
     paths: Vec<PathBuf>,
+    max_keys: usize,
     loaded: watch::Sender<Loaded>,
     hasher: RandomState,
     /// What was behind the watched paths before the last reading.
@@ -113,12 +114,14 @@ enum Content {
 }
 
 impl RegistryFiles {
-    /// Reads the files for the first time. A fault is the caller's to tell; conflicts are logged.
-    pub fn load(paths: Vec<PathBuf>) -> Result<Self, RegistryError> {
+    /// Reads the files for the first time, now and later bounded to `max_keys` computed keys. A
+    /// fault is the caller's to tell; conflicts are logged.
+    pub fn load(paths: Vec<PathBuf>, max_keys: usize) -> Result<Self, RegistryError> {
         let registry = Arc::new(Registry::empty());
         let loaded = Loaded { registry, read_at: local_now(), is_current: false };
         let mut files = Self {
             paths,
+            max_keys,
             loaded: watch::Sender::new(loaded),
             hasher: RandomState::new(),
             contents: BTreeMap::new(),
@@ -127,7 +130,7 @@ impl RegistryFiles {
             fault: None,
         };
         files.contents = files.fetch_contents();
-        let registry = Registry::load(&files.paths, MAX_KEYS)?;
+        let registry = Registry::load(&files.paths, max_keys)?;
         log_conflicts(&registry, &[]);
         files.publish(registry);
         Ok(files)
@@ -213,7 +216,7 @@ impl RegistryFiles {
                 return Err(ReloadError::NotAFile { path: path.clone() });
             }
         }
-        Ok(Registry::load(&self.paths, MAX_KEYS)?)
+        Ok(Registry::load(&self.paths, self.max_keys)?)
     }
 
     fn publish(&mut self, registry: Registry) {
@@ -331,6 +334,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::registry::MAX_KEYS;
 
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
@@ -351,7 +355,8 @@ mod tests {
         }
 
         fn start(folder: TempDir) -> Self {
-            let files = RegistryFiles::load(vec![folder.path().join("registry.yaml")]).unwrap();
+            let files =
+                RegistryFiles::load(vec![folder.path().join("registry.yaml")], MAX_KEYS).unwrap();
             let loaded = files.subscribe();
             let mut watched = Self { folder, files, loaded };
             watched.settle();
@@ -506,7 +511,7 @@ mod tests {
 
     #[test]
     fn no_files_are_never_a_change() {
-        let mut files = RegistryFiles::load(Vec::new()).unwrap();
+        let mut files = RegistryFiles::load(Vec::new(), MAX_KEYS).unwrap();
         let loaded = files.subscribe();
         while files.look() == SETTLE {}
         assert!(!loaded.has_changed().unwrap());

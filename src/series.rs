@@ -323,8 +323,7 @@ impl SeriesSet {
             let polls = seen.as_ref().map_or(0, |seen| seen.polls).saturating_add(1);
             let known = seen.map(|seen| seen.label).filter(|_| !self.is_stale);
             // Without activity nothing speaks for another answer than before.
-            let is_settled =
-                |label: &Label| !label.resolution.is_open || sample.backends.is_none();
+            let is_settled = |label: &Label| !label.resolution.is_open || sample.backends.is_none();
             let resolution = match &known {
                 Some(label) if is_settled(label) => label.resolution.clone(),
                 Some(_) | None => {
@@ -547,8 +546,9 @@ impl SeriesSet {
     ) {
         let mut kept: HashMap<LockSeries, Arc<Resolution>> = HashMap::new();
         for (series, witnesses) in &self.witnesses {
-            let resolutions =
-                witnesses.iter().map(|key| (*key, resolve(resolver, names, *key, Signs::default())));
+            let resolutions = witnesses
+                .iter()
+                .map(|key| (*key, resolve(resolver, names, *key, Signs::default())));
             let same = resolutions.into_iter().find(|(key, resolution)| {
                 resolution.lock.as_ref() == Some(&series.lock)
                     && (&*series.key == OTHER

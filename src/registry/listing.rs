@@ -151,9 +151,8 @@ impl Registry {
             note(&layer.any);
             note(&layer.presets);
         }
-        let rows = self.entries.iter().flat_map(|entry| {
-            entry.rules.iter().map(move |rule| (entry, rule))
-        });
+        let rows =
+            self.entries.iter().flat_map(|entry| entry.rules.iter().map(move |rule| (entry, rule)));
         rows.map(|(entry, rule)| ListedKey {
             name: entry.name.clone(),
             written: rule.written.clone(),

@@ -8,6 +8,7 @@ mod fault;
 mod fleet;
 mod hash;
 mod hold;
+mod inspect;
 mod load;
 mod lock;
 mod registry;
