@@ -68,7 +68,12 @@ fn its_configuration_loads() {
 
 #[test]
 fn every_flag_it_names_exists() {
-    let help = include_str!("golden/serve-help.txt");
+    let help = [
+        include_str!("golden/serve-help.txt"),
+        include_str!("golden/registry-list-help.txt"),
+        include_str!("golden/registry-suggest-help.txt"),
+    ]
+    .concat();
     let flags = words(README, "--", |c| c.is_ascii_alphanumeric() || "-.".contains(c));
     assert!(flags.contains("--registry.file"), "{flags:?}");
     // Of cargo, not of locks.

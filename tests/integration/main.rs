@@ -12,6 +12,7 @@ mod inspect;
 mod load;
 mod lock;
 mod preset;
+mod registry;
 mod reload;
 mod scrape;
 mod testbed;
