@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use application::{Application, ApplicationError, Applications};
 
-use crate::cli::{ConnectionArgs, ListenAddress, ServeArgs};
+use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
 use crate::postgres::dsn::{Dsn, DsnError};
 use crate::registry::MAX_KEYS;
@@ -46,6 +46,24 @@ pub struct Config {
     pub warnings: Vec<Warning>,
     /// Only this file can write it, so only `new` makes a `Config`.
     _validated: (),
+}
+
+/// What every command that connects needs to know; `serve` finds it in its [`Config`].
+#[derive(Debug)]
+pub struct Targets {
+    /// The servers to look at, each with a name of its own; at least one unless an exporter is
+    /// asked.
+    pub servers: Vec<Server>,
+    /// The rhythm of polls.
+    pub poll: Poll,
+    /// Registry files, in the order in which they apply.
+    pub registry_files: Vec<PathBuf>,
+    /// How application names become labels.
+    pub applications: Applications,
+    /// How many different values labels may take.
+    pub limits: Limits,
+    /// What is accepted, yet better done otherwise: to be said once.
+    pub warnings: Vec<Warning>,
 }
 
 /// One server to watch.
@@ -215,44 +233,85 @@ pub struct World<'a> {
 impl Config {
     /// The configuration of this process.
     pub fn load(args: &ServeArgs) -> Result<Self, ConfigError> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let read = |path: &Path| std::fs::read_to_string(path);
-        Self::new(args, World { variable: &variable, read: &read })
+        in_this_process(|world| Self::new(args, world))
     }
 
     /// Combines and validates.
     pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
-        let file = match &args.files.config_file {
-            Some(path) => ConfigFile::parse(path, &world.read_file(path)?)?,
-            None => ConfigFile::default(),
-        };
-        let mut warnings = Vec::new();
-        let servers = if file.servers.is_empty() {
-            let dsn = single_dsn(&args.connection, world, &mut warnings)?;
-            let name = dsn.server_label().to_owned();
-            vec![Server { name, dsn, inspect: BTreeSet::new() }]
-        } else {
-            if let Some(source) = DsnSource::find(&args.connection, world)? {
-                let fault = Fault::ServersToo { file: file.path.clone() };
-                return Err(source.name().fault(fault));
-            }
-            servers(&file, world)?
-        };
+        let Targets { servers, poll, registry_files, applications, limits, warnings } =
+            Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
         Ok(Self {
             servers,
-            poll: poll(args, &file)?,
-            registry_files: if args.files.registry_files.is_empty() {
-                file.registry.iter().map(|entry| file.beside(&entry.value)).collect()
-            } else {
-                args.files.registry_files.clone()
-            },
-            applications: applications(&file)?,
-            limits: limits(&file)?,
+            poll,
+            registry_files,
+            applications,
+            limits,
             web: web(args)?,
             warnings,
             _validated: (),
         })
     }
+}
+
+impl Targets {
+    /// The targets of a command of this process that looks at its own pace.
+    pub fn load(
+        connection: Option<&ConnectionArgs>,
+        files: &FileArgs,
+    ) -> Result<Self, ConfigError> {
+        let poll = PollArgs { interval: None, timeout: None };
+        in_this_process(|world| Self::new(connection, files, &poll, world))
+    }
+
+    /// Combines and validates. Without `connection` there are no servers: a running exporter is
+    /// asked, and whatever is said of servers belongs to others.
+    pub fn new(
+        connection: Option<&ConnectionArgs>,
+        files: &FileArgs,
+        poll_args: &PollArgs,
+        world: World<'_>,
+    ) -> Result<Self, ConfigError> {
+        let file = match &files.config_file {
+            Some(path) => ConfigFile::parse(path, &world.read_file(path)?)?,
+            None => ConfigFile::default(),
+        };
+        let mut warnings = Vec::new();
+        let servers = match connection {
+            None => Vec::new(),
+            Some(connection) if file.servers.is_empty() => {
+                let dsn = single_dsn(connection, world, &mut warnings)?;
+                let name = dsn.server_label().to_owned();
+                vec![Server { name, dsn, inspect: BTreeSet::new() }]
+            }
+            Some(connection) => {
+                if let Some(source) = DsnSource::find(connection, world)? {
+                    let fault = Fault::ServersToo { file: file.path.clone() };
+                    return Err(source.name().fault(fault));
+                }
+                servers(&file, world)?
+            }
+        };
+        Ok(Self {
+            servers,
+            poll: poll(poll_args, &file)?,
+            registry_files: if files.registry_files.is_empty() {
+                file.registry.iter().map(|entry| file.beside(&entry.value)).collect()
+            } else {
+                files.registry_files.clone()
+            },
+            applications: applications(&file)?,
+            limits: limits(&file)?,
+            warnings,
+        })
+    }
+}
+
+fn in_this_process<T>(
+    read: impl FnOnce(World<'_>) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let read_file = |path: &Path| std::fs::read_to_string(path);
+    read(World { variable: &variable, read: &read_file })
 }
 
 impl World<'_> {
@@ -392,7 +451,7 @@ fn inspected_databases(
     names.collect()
 }
 
-fn poll(args: &ServeArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
+fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
     let pick = |flag: (&'static str, Option<Duration>), entry: &Option<Entry<String>>, default| {
         Ok(match (flag, entry) {
             ((name, Some(duration)), _) => (duration, Place::Name(name)),
@@ -407,12 +466,12 @@ fn poll(args: &ServeArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
         })
     };
     let (interval, place) =
-        pick(("--poll.interval", args.poll.interval), &file.poll.interval, Duration::from_secs(1))?;
+        pick(("--poll.interval", args.interval), &file.poll.interval, Duration::from_secs(1))?;
     if interval < SHORTEST_INTERVAL {
         return Err(place.fault(Fault::TooSmall("10ms")));
     }
     let (timeout, place) =
-        pick(("--poll.timeout", args.poll.timeout), &file.poll.timeout, Duration::from_secs(5))?;
+        pick(("--poll.timeout", args.timeout), &file.poll.timeout, Duration::from_secs(5))?;
     if timeout.is_zero() {
         return Err(place.fault(Fault::TooSmall("1ms")));
     }
@@ -518,8 +577,10 @@ mod tests {
 
         fn config(&self) -> Result<Config, ConfigError> {
             let arguments = ["locks", "serve"].map(OsString::from).into_iter();
-            let Command::Serve(args) =
-                cli::parse(arguments.chain(self.flags.iter().map(OsString::from))).unwrap().command;
+            let arguments = arguments.chain(self.flags.iter().map(OsString::from));
+            let Command::Serve(args) = cli::parse(arguments).unwrap().command else {
+                panic!("serve was asked for");
+            };
             let variable = |name: &str| self.variables.get(name).cloned();
             let read = |path: &Path| {
                 self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())

@@ -30,10 +30,14 @@
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
+//! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
+//! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
+//! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
+//! | [`lint`], [`listing`], [`suggest`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
 //!
-//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`], `prometheus`
+//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in [`client`], `prometheus`
 //!   only in [`metrics`].
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
 //! - The exporter writes nothing to the database and takes no advisory lock.
@@ -95,3 +99,13 @@ pub mod metrics;
 pub mod server;
 
 pub mod serve;
+
+pub mod client;
+pub mod explain;
+pub mod snapshot;
+
+pub mod survey;
+
+pub mod lint;
+pub mod listing;
+pub mod suggest;

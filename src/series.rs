@@ -333,6 +333,7 @@ impl SeriesSet {
                         let signs = Signs {
                             applications: holders.get(&key).map_or(&[], Vec::as_slice),
                             is_crowded: self.crowd.surrounds(key.database, key.key),
+                            believed: None,
                         };
                         resolution = resolve(resolver, names, key, signs);
                     }
@@ -585,7 +586,9 @@ impl SeriesSet {
             !self.named.contains(datname) || databases.contains(datname) || labels.contains(datname)
         };
         let same = |series: &LockSeries, key: &KeyId| {
-            let resolution = resolve(resolver, names, *key, Signs::default());
+            // What was seen of the key made its name credible, and may be gone for the moment.
+            let signs = Signs { believed: Some(&series.lock), ..Signs::default() };
+            let resolution = resolve(resolver, names, *key, signs);
             let is_same = resolution.lock.as_ref() == Some(&series.lock)
                 && (&*series.key == OTHER
                     || key_label(&resolution, Some(key.key)).as_ref() == Some(&series.key));

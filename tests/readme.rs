@@ -56,7 +56,9 @@ fn its_registry_names_the_keys_it_says() {
 fn its_configuration_loads() {
     for text in blocks("yaml config") {
         let arguments = ["locks", "serve", "--config.file", "locks.yaml"].map(Into::into);
-        let Command::Serve(args) = cli::parse(arguments).unwrap().command;
+        let Command::Serve(args) = cli::parse(arguments).unwrap().command else {
+            panic!("serve was asked for");
+        };
         let read = |_: &Path| Ok(text.clone());
         let config = Config::new(&args, World { variable: &|_| None, read: &read }).unwrap();
         assert_eq!(config.servers.len(), 1);
@@ -66,7 +68,12 @@ fn its_configuration_loads() {
 
 #[test]
 fn every_flag_it_names_exists() {
-    let help = include_str!("golden/serve-help.txt");
+    let help = [
+        include_str!("golden/serve-help.txt"),
+        include_str!("golden/registry-list-help.txt"),
+        include_str!("golden/registry-suggest-help.txt"),
+    ]
+    .concat();
     let flags = words(README, "--", |c| c.is_ascii_alphanumeric() || "-.".contains(c));
     assert!(flags.contains("--registry.file"), "{flags:?}");
     // Of cargo, not of locks.

@@ -513,7 +513,9 @@ async fn polls_go_on_meanwhile_and_there_is_one_connection_beside_theirs() {
     let all = [("a", "app", slow), ("b", "app2", "SELECT 'b'"), ("c", "postgres", "SELECT 'c'")];
     let stand = Stand::start(&dsn, &["app", "app2", "postgres"], &all);
     let arguments = ["locks", "serve", "--poll.interval", "20ms"].map(Into::into);
-    let Command::Serve(args) = cli::parse(arguments).expect("arguments").command;
+    let Command::Serve(args) = cli::parse(arguments).expect("arguments").command else {
+        panic!("serve was asked for");
+    };
     let world = World {
         variable: &|name| (name == "PGUSER").then(|| "reader".to_owned()),
         read: &|_| Err(io::ErrorKind::NotFound.into()),

@@ -11,6 +11,8 @@ mod hold;
 mod inspect;
 mod load;
 mod lock;
+mod preset;
+mod registry;
 mod reload;
 mod scrape;
 mod testbed;
