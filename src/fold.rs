@@ -69,6 +69,11 @@ impl Fold {
         self.series.past_bound()
     }
 
+    /// What databases told makes more keys than the bound allows.
+    pub fn is_past_max_keys(&self) -> bool {
+        self.resolver.is_past_max_keys()
+    }
+
     /// Puts into a view what does not go with a picture: it stays after a failed poll.
     pub fn fill(&self, view: &mut View) {
         view.polls.observed = self.observed;

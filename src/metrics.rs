@@ -6,14 +6,14 @@
 
 pub mod exposition;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
 use crate::inspected::{LastSuccess, Source};
-use crate::registry::{Limit, Registry, UNREGISTERED};
+use crate::registry::{Candidate, Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
 use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER};
 use crate::timestamp::Timestamp;
@@ -255,15 +255,24 @@ pub fn collect_families<'a>(
 ) -> Vec<MetricFamily> {
     let mut families = Families::default();
     let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
+    let mut conflicts: BTreeSet<(&str, &[Candidate])> = BTreeSet::new();
     for view in views {
         collect_view(&mut families, view, now);
         for (lock, source) in &view.inspected.sources {
             let combined = sources.get(&**lock).map_or(*source, |other| other.combine(*source));
             sources.insert(lock, combined);
         }
+        // Those that only servers could tell, each once however many servers tell it.
+        for (series, registered) in view.registered.iter() {
+            if process.registry.is_news(&registered.resolution) {
+                conflicts.insert((&series.key, &registered.resolution.candidates));
+            }
+        }
     }
     collect_sources(&mut families, &sources);
     collect_registry(&mut families, process);
+    let conflicts = process.registry.conflicts().len() + conflicts.len();
+    families.add(&REGISTRY_CONFLICTS, &[], count(conflicts));
     families.add(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut all = families.into_families();
     all.extend(ProcessCollector::for_self().collect());
@@ -542,7 +551,6 @@ fn collect_registry(families: &mut Families, process: Process<'_>) {
     let nameless = [("lock", UNREGISTERED), ("owner", ""), ("runbook", ""), ("description", "")];
     families.add(&LOCK_INFO, &nameless, 1.0);
     families.add(&REGISTRY_ENTRIES, &[], count(registry.entry_count()));
-    families.add(&REGISTRY_CONFLICTS, &[], count(registry.conflicts().len()));
     families.add(&REGISTRY_RELOAD_OK, &[], f64::from(u8::from(process.registry_is_current)));
     families.add(&REGISTRY_RELOAD_TIME, &[], process.registry_read_at.unix_seconds());
 }

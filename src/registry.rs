@@ -23,17 +23,18 @@ use std::time::Duration;
 
 use claims::{Claim, Claims};
 pub use crowd::Crowd;
-use entry::{Entry, File, Limits, Values, parse_file};
+use entry::{ABOUT_NAMES, Entry, File, Limits, Said, Values, parse_file};
 use fault::Faults;
 pub use fault::{Fault, RegistryError};
 use formula::{Facts, ServerHashes, Unfit};
 pub use formula::{HashCall, HashCheck, HashFunction};
 pub use glob::Glob;
 pub use listing::{Explainer, ListedKey, Naming};
+use pattern::KeyRule;
 pub use resolver::{Circumstances, Resolver, Signs};
 use template::{Binding, DATABASE};
 
-use crate::inspected::{Question, Wanted};
+use crate::inspected::{Answers, Question, Wanted};
 
 mod claims;
 mod crowd;
@@ -52,6 +53,8 @@ mod pattern;
 mod preset;
 mod resolver;
 mod template;
+#[cfg(test)]
+mod testing;
 
 /// The `lock` label of keys without a name.
 pub const UNREGISTERED: &str = "unregistered";
@@ -62,6 +65,13 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// How many keys a registry may compute unless `limits.values` says otherwise: a bound on memory
 /// that no fleet of databases comes near.
 pub const MAX_KEYS: usize = 1_000_000;
+
+/// Of presets: many times what they have by themselves, so that only values that files choose for
+/// them come near.
+const MAX_PRESET_KEYS: usize = 10_000;
+
+/// Of a long list, people are shown so many.
+const LISTED: usize = 10;
 
 const UNREGISTERED_MAX_HOLD: Limit = Limit::Of(Duration::from_secs(60 * 60));
 const UNREGISTERED_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
@@ -83,6 +93,8 @@ pub struct Registry {
     locks: Vec<LockInfo>,
     entry_count: usize,
     conflicts: Vec<Conflict>,
+    /// Whoever has a part in these conflicts.
+    contested: BTreeSet<Candidate>,
     hash_checks: Vec<HashCheck>,
     watched_files: Vec<PathBuf>,
     max_keys: usize,
@@ -324,23 +336,28 @@ impl Registry {
                 entries.push(entry);
             }
         }
+        let entry_count = entries.len();
+        // However many keys the files have, those of the presets are named.
+        builder.keys_left = max_keys.max(MAX_PRESET_KEYS);
+        for entry in presets {
+            let entry = Arc::new(entry);
+            let nowhere = Source { name: entry.file.to_string(), text: String::new() };
+            let mut faults = Faults::new(&nowhere);
+            builder.add(&entry, &mut faults);
+            preset::blame(&mut files, &entry, faults);
+            entries.push(entry);
+        }
         let faults: Vec<Fault> =
             files.into_iter().flat_map(|(_, faults)| Faults::finish(faults)).collect();
         if !faults.is_empty() {
             return Err(RegistryError::Refused(faults));
         }
-        let entry_count = entries.len();
-        let nowhere = Source { name: "presets".into(), text: String::new() };
-        let mut faults = Faults::new(&nowhere);
-        for entry in presets {
-            let entry = Arc::new(entry);
-            builder.add(&entry, &mut faults);
-            entries.push(entry);
-        }
-        debug_assert!(faults.is_empty(), "presets can be computed");
         builder.layer.finish();
+        let conflicts = builder.layer.conflicts();
+        let contested = conflicts.iter().flat_map(|conflict| conflict.candidates.iter().cloned());
         Ok(Self {
-            conflicts: builder.layer.conflicts(),
+            contested: contested.collect(),
+            conflicts,
             fixed: Arc::new(builder.layer),
             by_encoding: builder.by_encoding,
             by_database: builder.by_database,
@@ -368,6 +385,13 @@ impl Registry {
     /// Keys that entries of equal rank name differently, as far as no server is needed to know.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
+    }
+
+    /// Whether a conflict that was found when its key was looked up is one that
+    /// [`conflicts`](Self::conflicts) does not tell: a server had to be asked to know of it.
+    pub fn is_news(&self, resolution: &Resolution) -> bool {
+        let mut candidates = resolution.candidates.iter();
+        resolution.is_conflict() && !candidates.all(|it| self.contested.contains(it))
     }
 
     /// Hashes of the server that keys were computed from, each once.
@@ -427,6 +451,8 @@ struct Builder {
     server_hashes: ServerHashes,
     keys_left: usize,
     max_keys: usize,
+    /// An entry was left out for its number of keys.
+    is_exceeded: bool,
 }
 
 impl Builder {
@@ -440,6 +466,7 @@ impl Builder {
             server_hashes: ServerHashes::new(),
             keys_left: max_keys,
             max_keys,
+            is_exceeded: false,
         }
     }
 
@@ -448,26 +475,45 @@ impl Builder {
         Self { server_hashes: server_hashes.clone(), ..self }
     }
 
-    /// Every key of the entry for every combination of its values.
+    /// Every key of the entry for every combination of its values, but those for which a server is
+    /// to be asked: they have their turn when it has answered.
     fn add(&mut self, entry: &Arc<Entry>, faults: &mut Faults<'_>) {
-        if entry.queries().next().is_some() {
+        let is_queried = |rule: &KeyRule| entry.queries_of(rule).next().is_some();
+        if entry.rules.iter().any(is_queried) {
             self.queried.push(entry.clone());
-            return;
         }
-        let lists: Vec<(&Arc<str>, &[Arc<str>])> = entry
-            .values
+        let at_hand = Answers::default();
+        self.add_rules(entry, &at_hand, |rule| !is_queried(rule), faults);
+    }
+
+    /// The keys that wait for answers, as far as these are there.
+    fn add_answered(&mut self, entry: &Arc<Entry>, answers: &Answers, faults: &mut Faults<'_>) {
+        let is_queried = |rule: &KeyRule| entry.queries_of(rule).next().is_some();
+        self.add_rules(entry, answers, is_queried, faults);
+    }
+
+    fn add_rules(
+        &mut self,
+        entry: &Arc<Entry>,
+        answers: &Answers,
+        is_meant: impl Fn(&KeyRule) -> bool,
+        faults: &mut Faults<'_>,
+    ) {
+        let lists: Vec<(usize, Vec<ValueList<'_>>)> = entry
+            .rules
             .iter()
-            .filter_map(|(name, values)| match values {
-                Values::List(list) => Some((name, list.as_slice())),
-                Values::File { .. } | Values::Query(_) => None,
-            })
+            .enumerate()
+            .filter(|(_, rule)| is_meant(rule))
+            .filter_map(|(index, rule)| Some((index, entry.lists_of(rule, answers)?)))
             .collect();
-        let combinations =
-            lists.iter().fold(1_usize, |product, (_, list)| product.saturating_mul(list.len()));
         let databases = entry.databases.as_ref().map_or(1, Vec::len);
-        let keys = combinations.saturating_mul(entry.rules.len()).saturating_mul(databases);
+        let keys = lists.iter().fold(0_usize, |keys, (_, lists)| {
+            let product =
+                |product: usize, (_, list): &ValueList<'_>| product.saturating_mul(list.len());
+            keys.saturating_add(lists.iter().fold(databases, product))
+        });
         if keys > self.keys_left {
-            if self.keys_left > 0 {
+            if !std::mem::replace(&mut self.is_exceeded, true) {
                 faults.add(
                     entry.at,
                     format!(
@@ -477,11 +523,10 @@ impl Builder {
                     ),
                 );
             }
-            self.keys_left = 0;
             return;
         }
         self.keys_left -= keys;
-        for rule in 0..entry.rules.len() {
+        for (rule, lists) in lists {
             for bindings in bindings_of(&lists) {
                 self.add_key(Unfinished { entry: entry.clone(), rule, bindings }, faults);
             }
@@ -526,8 +571,11 @@ impl Builder {
     }
 }
 
+/// A placeholder and what it may stand for.
+type ValueList<'a> = (&'a Arc<str>, &'a [Arc<str>]);
+
 /// Every combination of one value from each list.
-fn bindings_of(lists: &[(&Arc<str>, &[Arc<str>])]) -> Vec<Arc<[Binding]>> {
+fn bindings_of(lists: &[ValueList<'_>]) -> Vec<Arc<[Binding]>> {
     let mut combinations: Vec<Vec<Binding>> = vec![Vec::new()];
     for (name, list) in lists {
         combinations = combinations
@@ -551,9 +599,18 @@ impl Unfinished {
 }
 
 impl Entry {
-    fn holds_on(&self, server: &str) -> bool {
-        let servers = self.servers.as_ref();
-        servers.is_none_or(|globs| globs.iter().any(|glob| glob.matches(server)))
+    /// The values of the placeholders in one key; `None` when a server has not told some of them.
+    fn lists_of<'a>(&'a self, rule: &KeyRule, answers: &'a Answers) -> Option<Vec<ValueList<'a>>> {
+        self.values_of(rule)
+            .map(|(name, values)| match values {
+                Values::List(list) => Some((name, list.as_slice())),
+                Values::Query(query) => {
+                    answers.values(&query.database, &query.sql).map(|list| (name, &**list))
+                }
+                // Read before, or a fault.
+                Values::File { .. } => None,
+            })
+            .collect()
     }
 }
 
@@ -708,27 +765,35 @@ fn parse_value_lines(bytes: io::Result<Vec<u8>>, path: &Path) -> Result<Vec<Arc<
 fn merge_names(files: &mut [(File, Faults<'_>)], presets: &[Entry]) -> Vec<LockInfo> {
     /// The text and where it was said first.
     type First = Option<(Arc<str>, String)>;
+    let preset_of = |name: &Arc<str>| presets.iter().find(|entry| entry.name == *name);
     let mut names: BTreeMap<Arc<str>, [First; 3]> = BTreeMap::new();
     for (file, faults) in files {
-        for entry in &file.entries {
-            let firsts = names.entry(entry.name.clone()).or_default();
-            let fields = [
-                ("owner", &entry.owner),
-                ("runbook", &entry.runbook),
-                ("description", &entry.description),
-            ];
-            for (first, (field, said)) in firsts.iter_mut().zip(fields) {
+        // An entry that a file made of a preset repeats what that says.
+        let entries = file.entries.iter().map(|entry| {
+            let of_preset = preset_of(&entry.name).map(Entry::about_name).unwrap_or_default();
+            let is_own = |(said, of_preset): (Option<&'_ Said>, Option<&'_ Said>)| {
+                said.map(|said| &said.text) != of_preset.map(|said| &said.text)
+            };
+            let mut said = entry.about_name();
+            for (said, of_preset) in said.iter_mut().zip(of_preset) {
+                *said = said.filter(|_| is_own((*said, of_preset)));
+            }
+            (&entry.name, said)
+        });
+        let overrides = file.overrides.iter().map(|it| (&it.name, it.about_name()));
+        for (name, about_name) in entries.chain(overrides) {
+            let firsts = names.entry(name.clone()).or_default();
+            for ((first, field), said) in firsts.iter_mut().zip(ABOUT_NAMES).zip(about_name) {
                 let Some(said) = said else { continue };
                 let (text, place) = first.get_or_insert_with(|| {
-                    (said.text.clone(), format!("{}:{}", entry.file, said.at.line))
+                    (said.text.clone(), format!("{}:{}", faults.file(), said.at.line))
                 });
                 if *text != said.text {
                     faults.add(
                         said.at,
                         format!(
-                            "the {field} of {:?} is another one at {place}: \
-                             entries of one name have one {field}, or leave it out",
-                            entry.name
+                            "the {field} of {name:?} is another one at {place}: \
+                             entries of one name have one {field}, or leave it out"
                         ),
                     );
                 }
@@ -738,13 +803,15 @@ fn merge_names(files: &mut [(File, Faults<'_>)], presets: &[Entry]) -> Vec<LockI
     names
         .into_iter()
         .map(|(name, firsts)| {
-            let preset = presets.iter().find(|entry| entry.name == name);
+            let of_preset = preset_of(&name).map(Entry::about_name).unwrap_or_default();
             let [owner, runbook, description] = firsts.map(|first| first.map(|(text, _)| text));
-            let of_preset = |said: Option<&entry::Said>| said.map(|said| said.text.clone());
+            let or = |said: Option<Arc<str>>, of_preset: Option<&Said>| {
+                said.or_else(|| of_preset.map(|said| said.text.clone()))
+            };
             LockInfo {
-                owner: owner.or_else(|| of_preset(preset?.owner.as_ref())),
-                runbook: runbook.or_else(|| of_preset(preset?.runbook.as_ref())),
-                description: description.or_else(|| of_preset(preset?.description.as_ref())),
+                owner: or(owner, of_preset[0]),
+                runbook: or(runbook, of_preset[1]),
+                description: or(description, of_preset[2]),
                 name,
             }
         })
@@ -844,7 +911,7 @@ impl fmt::Display for Doubt {
             }
             Self::Crowded => "keys around it were seen that look like counted ids",
             Self::SharedClass => "another extension uses this class too",
-            Self::Chance => "a pair of hashes may look like this by chance",
+            Self::Chance => "other keys may look like this by chance",
         })
     }
 }
@@ -857,11 +924,14 @@ impl fmt::Display for Conflict {
             write!(f, "in {} ", self.databases.join(", "))?;
         }
         f.write_str("has more than one name: ")?;
-        for (index, candidate) in self.candidates.iter().enumerate() {
+        for (index, candidate) in self.candidates.iter().take(LISTED).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{:?} ({candidate})", candidate.name)?;
         }
-        Ok(())
+        match self.candidates.len().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
@@ -869,43 +939,9 @@ impl fmt::Display for Conflict {
 mod tests {
     use proptest::prelude::*;
 
+    use super::testing::*;
     use super::*;
     use crate::key::Key;
-
-    /// A database by its name and encoding.
-    type Database<'a> = Option<(&'a str, &'a str)>;
-
-    const APP: Database<'_> = Some(("app", "UTF8"));
-    const SERVER_WIDE: Database<'_> = None;
-
-    fn source(name: &str, text: &str) -> Source {
-        Source { name: name.into(), text: text.into() }
-    }
-
-    fn registry(text: &str) -> Registry {
-        Registry::parse(&[source("locks.yaml", text)]).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn resolver(registry: &Registry, server: &str, databases: &[(&str, &str)]) -> Resolver {
-        let told = Circumstances {
-            databases: databases.iter().map(|(name, it)| ((*name).into(), (*it).into())).collect(),
-            ..Circumstances::default()
-        };
-        Resolver::new(Arc::new(registry.clone()), server.into(), &told)
-    }
-
-    fn resolve(registry: &Registry, server: &str, database: Database<'_>, key: Key) -> Resolution {
-        let resolver = resolver(registry, server, database.as_slice());
-        resolver.resolve(database.map(|(name, _)| name), key, Signs::default())
-    }
-
-    fn label(registry: &Registry, database: Database<'_>, key: Key) -> String {
-        resolve(registry, "db-1", database, key).label().to_owned()
-    }
-
-    fn minutes(minutes: u64) -> Limit {
-        Limit::Of(Duration::from_secs(minutes * 60))
-    }
 
     #[test]
     fn an_empty_registry_has_the_built_in_limits_and_no_names() {

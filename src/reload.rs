@@ -334,8 +334,15 @@ fn log_reload(before: &Registry, now: &Registry, files: usize) {
 }
 
 fn log_conflicts(registry: &Registry, told: &[Conflict]) {
-    for conflict in registry.conflicts().iter().filter(|conflict| !told.contains(conflict)) {
+    let told: BTreeSet<&Conflict> = told.iter().collect();
+    let new: Vec<&Conflict> =
+        registry.conflicts().iter().filter(|conflict| !told.contains(conflict)).collect();
+    for conflict in new.iter().take(LISTED) {
         tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
+    }
+    let more = new.len().saturating_sub(LISTED);
+    if more > 0 {
+        tracing::warn!(more, "more keys have several names: `locks registry check` tells them");
     }
 }
 

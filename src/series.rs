@@ -313,6 +313,17 @@ impl SeriesSet {
             self.arm(armed, now);
         }
 
+        // Before any name is given, for the first of many ids may be the number of a preset.
+        let is_new = |key: &&KeyId| self.is_stale || !self.labels.contains_key(key);
+        for key in present.keys().filter(is_new) {
+            let numbers = resolver.preset_numbers();
+            if Crowd::<DatabaseOid>::is_near(key.key, numbers)
+                && resolve(resolver, names, *key, Signs::default()).lock.is_none()
+            {
+                self.crowd.observe(key.database, key.key, numbers);
+            }
+        }
+
         let mut databases = self.label_databases(present.keys(), names, now);
         let mut before = std::mem::take(&mut self.labels);
         let mut holders: Option<HashMap<KeyId, Vec<Arc<str>>>> = None;
@@ -336,9 +347,6 @@ impl SeriesSet {
                             believed: None,
                         };
                         resolution = resolve(resolver, names, key, signs);
-                    }
-                    if polls == 1 && resolution.lock.is_none() {
-                        self.crowd.observe(key.database, key.key, resolver.preset_numbers());
                     }
                     self.share(resolution)
                 }

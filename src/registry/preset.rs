@@ -8,7 +8,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::Source;
-use super::entry::{Entry, File, PresetUse, Presets, Values, parse_file};
+use super::entry::{Entry, File, PresetUse, Presets, Reach, Values, parse_file};
 use super::fault::Faults;
 
 macro_rules! presets {
@@ -103,6 +103,21 @@ pub(super) fn choose(files: &mut [(File, Faults<'_>)]) -> Vec<Entry> {
     entries
 }
 
+/// A preset that cannot be computed is a fault where a file chose its values.
+pub(super) fn blame(files: &mut [(File, Faults<'_>)], entry: &Entry, found: Faults<'_>) {
+    for fault in found.finish() {
+        let chosen = files.iter_mut().find_map(|(file, faults)| {
+            let Presets::Some(uses) = &file.presets.as_ref()?.presets else { return None };
+            let used = uses.iter().find(|used| used.name == entry.file)?;
+            Some((used.at, faults))
+        });
+        debug_assert!(chosen.is_some(), "presets can be computed: {fault}");
+        if let Some((at, faults)) = chosen {
+            faults.add(at, format!("preset {}: {}", entry.file, fault.message));
+        }
+    }
+}
+
 /// What the files say together: they must not contradict each other.
 fn wanted(files: &mut [(File, Faults<'_>)]) -> Presets {
     let mut wanted: Option<(Presets, String)> = None;
@@ -159,25 +174,21 @@ fn check_use(used: &PresetUse, faults: &mut Faults<'_>) {
     }
 }
 
-/// Entries without a key change the preset of their name.
-fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
+/// Entries without a key change the preset of their name: what is said everywhere first, so that
+/// what is said of some servers or databases builds on it whichever file comes first.
+fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut Vec<Entry>) {
     let mut changed: Vec<(Arc<str>, String)> = Vec::new();
-    for (file, faults) in files {
-        for said in std::mem::take(&mut file.overrides) {
-            let place = format!("{}:{}", said.file, said.at.line);
-            let mut own = Vec::new();
+    for (file, faults) in files.iter_mut() {
+        for said in &file.overrides {
             let mut is_known = false;
             for entry in entries.iter_mut().filter(|entry| entry.name == said.name) {
                 is_known = true;
                 if let Some(fault) = said.fault(entry) {
                     faults.add(said.at, fault);
-                } else if said.is_local() {
-                    own.push(said.apply(entry));
-                } else {
+                } else if matches!(said.reach(), Reach::Everywhere) {
                     *entry = said.apply(entry);
                 }
             }
-            file.entries.extend(own);
             if !is_known {
                 faults.add(
                     said.at,
@@ -188,7 +199,7 @@ fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
                         similar(&said.name, entries)
                     ),
                 );
-            } else if !said.is_local() {
+            } else if matches!(said.reach(), Reach::Everywhere) {
                 match changed.iter().find(|(name, _)| *name == said.name) {
                     Some((name, first)) => faults.add(
                         said.at,
@@ -196,11 +207,33 @@ fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
                             "preset {name:?} is changed at {first} already: say it in one place"
                         ),
                     ),
-                    None => changed.push((said.name.clone(), place)),
+                    None => {
+                        changed
+                            .push((said.name.clone(), format!("{}:{}", said.file, said.at.line)));
+                    }
                 }
             }
         }
     }
+    let mut elsewhere: Vec<Entry> = Vec::new();
+    for (file, _) in files {
+        for said in &file.overrides {
+            for entry in entries.iter_mut().filter(|entry| entry.name == said.name) {
+                match said.reach() {
+                    Reach::Everywhere => {}
+                    Reach::Servers(servers) => {
+                        elsewhere.push(Entry { except: Vec::new(), ..said.apply(entry) });
+                        entry.except.push(servers);
+                    }
+                    Reach::Databases => {
+                        let entry = said.apply(entry);
+                        file.entries.push(Entry { except: Vec::new(), ..entry });
+                    }
+                }
+            }
+        }
+    }
+    entries.append(&mut elsewhere);
 }
 
 /// What was probably meant.

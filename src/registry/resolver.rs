@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::claims::{Claim, Claims};
 use super::encoding::Encoding;
-use super::entry::{Entry, Policy, Values};
+use super::entry::{Entry, Policy};
 use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
@@ -30,6 +30,12 @@ const COUNTED: u64 = 1 << 31;
 /// one.
 const LONG_PACKING: usize = 8;
 
+/// So many values that hash alike are told.
+const ALTERNATIVES: usize = 8;
+
+/// So many characters of a value become part of a label.
+const LABEL_VALUE: usize = 100;
+
 /// Names for the keys of one server.
 #[derive(Debug)]
 pub struct Resolver {
@@ -45,6 +51,9 @@ pub struct Resolver {
     /// Numbers of presets among which counted ids may lie.
     preset_numbers: Vec<i64>,
     hash_checks: Arc<[HashCheck]>,
+    /// How many keys may still be computed for databases.
+    keys_left: usize,
+    is_exceeded: bool,
 }
 
 #[derive(Debug)]
@@ -89,9 +98,12 @@ impl Resolver {
         // A value that cannot be hashed names nothing; it was somebody's data, not a fault.
         let mut faults = Faults::new(&nowhere);
         if is_own {
+            // They were counted when the files were read.
+            builder.keys_left = usize::MAX;
             for entry in &registry.entries {
                 builder.add(entry, &mut faults);
             }
+            builder.keys_left = registry.max_keys;
         }
         let fixed = if is_own {
             let mut layer = std::mem::take(&mut builder.layer);
@@ -102,9 +114,7 @@ impl Resolver {
         };
         builder.queried.clear();
         for entry in &registry.queried {
-            if let Some(entry) = answered(entry, &told.answers) {
-                builder.add(&Arc::new(entry), &mut faults);
-            }
+            builder.add_answered(entry, &told.answers, &mut faults);
         }
         let mut queried = std::mem::take(&mut builder.layer);
         queried.finish();
@@ -131,6 +141,8 @@ impl Resolver {
             shared_classes: shared_classes(&registry.entries),
             preset_numbers: Vec::new(),
             hash_checks: Arc::default(),
+            keys_left: builder.keys_left,
+            is_exceeded: builder.is_exceeded,
             registry,
         };
         for (name, encoding) in &told.databases {
@@ -163,12 +175,28 @@ impl Resolver {
         let encoding = Encoding::of_server(encoding);
         let oids = |table: &str| told.answers.table_oid(name, table);
         let mut calls = Vec::new();
+        let speaks_of_it = |key: &&Unfinished| {
+            key.entry.databases.as_ref().is_none_or(|databases| databases.contains(name))
+        };
+        let mut unfinished: Vec<&Unfinished> = unfinished.iter().filter(speaks_of_it).collect();
+        let keys = unfinished.iter().filter(|key| !key.entry.is_preset).count();
+        if keys > self.keys_left {
+            self.is_exceeded = true;
+            unfinished.retain(|key| key.entry.is_preset);
+        } else {
+            self.keys_left -= keys;
+        }
         let database = Some((name, &oids as OidsOf<'_>));
         let layer = compute(unfinished, &told.server_hashes, encoding, database, &mut calls);
         if encoding == Some(Encoding::Utf8) {
             hash_checks.extend(calls);
         }
         self.databases.insert(name.clone(), KnownDatabase { encoding, layer });
+    }
+
+    /// What databases told makes more keys than `limits.values` allows: some have no name.
+    pub fn is_past_max_keys(&self) -> bool {
+        self.is_exceeded
     }
 
     /// The registry it was made of.
@@ -234,16 +262,16 @@ impl Resolver {
         if !claim.entry.is_preset {
             return (None, false);
         }
-        if signs.believed == Some(&*claim.entry.name) {
-            return (None, true);
-        }
         if self.shared_classes.contains(&key.objsubid()) {
             return (Some(Doubt::SharedClass), false);
         }
-        if claim.shape == Shape::Packing
-            && packing_of(key).is_some_and(|text| text.len() >= LONG_PACKING)
-        {
+        if is_by_chance(claim, key) {
             return (Some(Doubt::Chance), false);
+        }
+        // In a conflict the label has several names.
+        let believed = signs.believed.into_iter().flat_map(|label| label.split(" | "));
+        if believed.into_iter().any(|name| *name == *claim.entry.name) {
+            return (None, true);
         }
         match claim.shape.magnitude() {
             Some(magnitude) if magnitude < SMALL => {
@@ -269,12 +297,14 @@ impl Resolver {
         }
     }
 
-    /// Claims of one standing on this server.
+    /// Claims of one standing on this server. What a file says of a preset makes no key the
+    /// preset's that has its form by chance.
     fn claims(&self, standing: Standing<'_>, database: Option<&str>, key: Key) -> Vec<&Claim> {
         self.layers(database)
             .filter_map(|layer| layer.standing(standing))
             .flat_map(|claims| claims.of(key))
             .filter(|claim| claim.holds_on(&self.server))
+            .filter(|claim| claim.entry.is_preset || !is_by_chance(claim, key))
             .collect()
     }
 
@@ -316,12 +346,20 @@ impl Resolver {
                 if claim.entry.labels_value && !matches!(claim.shape, Shape::One(_)) {
                     continue;
                 }
-                groups.entry(Group::of(claim)).or_default().push(claim);
+                let group = Group::of(claim);
+                let is_of_many = matches!(group, Group::Values(..));
+                let claims = groups.entry(group).or_default();
+                // Of the values of an entry, which may be very many, one speaks for all.
+                if !is_of_many
+                    || claims.last().is_none_or(|last| !Arc::ptr_eq(&last.entry, &claim.entry))
+                {
+                    claims.push(claim);
+                }
             }
             for (group, claims) in groups {
                 let key = match group {
                     Group::Shape(Rank::Exact | Rank::Values, Shape::One(key)) => Some(*key),
-                    Group::Shape(..) | Group::Entry(..) => None,
+                    Group::Shape(..) | Group::Values(..) => None,
                 };
                 let Some(resolution) = first_rank(&claims, key) else { continue };
                 let label = match (&resolution.pattern, key) {
@@ -354,13 +392,27 @@ impl Resolver {
     }
 }
 
+/// Whether a key that is only recognised may well have its form by chance.
+fn is_by_chance(claim: &Claim, key: Key) -> bool {
+    match claim.shape {
+        _ if !claim.entry.is_of_preset => false,
+        // An empty one is the largest int4 beside -1.
+        Shape::Packing => {
+            packing_of(key).is_some_and(|text| text.is_empty() || text.len() >= LONG_PACKING)
+        }
+        // Sooner or later ids come across each small multiple.
+        Shape::MultipleOf(_) => key.as_bigint().is_some_and(|key| key.unsigned_abs() < COUNTED),
+        Shape::One(_) | Shape::Halves(..) | Shape::Range(..) => false,
+    }
+}
+
 /// Claims that share a series.
 #[derive(PartialEq, Eq, Hash)]
 enum Group<'a> {
     /// Of one key or pattern; several names for it are a conflict.
     Shape(Rank, &'a Shape),
-    /// All values of an entry.
-    Entry(*const Entry, usize),
+    /// Of values, by the name and the placeholders.
+    Values(&'a str, Vec<&'a str>),
 }
 
 impl<'a> Group<'a> {
@@ -368,29 +420,18 @@ impl<'a> Group<'a> {
         if claim.bindings.is_empty() || claim.entry.labels_value {
             Self::Shape(claim.rank(), &claim.shape)
         } else {
-            Self::Entry(Arc::as_ptr(&claim.entry), claim.rule)
+            let placeholders = claim.bindings.iter().map(|(name, _)| &**name).collect();
+            Self::Values(&claim.entry.name, placeholders)
         }
     }
-}
-
-/// The entry with lists in the place of its queries; `None` when one of them was not answered.
-fn answered(entry: &Entry, answers: &Answers) -> Option<Entry> {
-    let mut entry = entry.clone();
-    for (_, values) in &mut entry.values {
-        if let Values::Query(query) = values {
-            let list = answers.values(&query.database, &query.sql)?;
-            *values = Values::List(list.to_vec());
-        }
-    }
-    Some(entry)
 }
 
 /// The OID of a table of a database.
 type OidsOf<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
 /// Finishes what can be finished for an encoding, or for one database.
-fn compute(
-    unfinished: &[Unfinished],
+fn compute<'a>(
+    unfinished: impl IntoIterator<Item = &'a Unfinished>,
     server_hashes: &ServerHashes,
     encoding: Option<Encoding>,
     database: Option<(&Arc<str>, OidsOf<'_>)>,
@@ -438,7 +479,7 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
     let parameters = key.filter(|_| names.len() == 1);
     let parameters = parameters.map(|key| parameters_of(&claims, key)).unwrap_or_default();
     let lock = match names.len() {
-        1 if labels_value => display_name(&first.entry.name, &parameters).into(),
+        1 if labels_value => display_name(&first.entry.name, &as_label(&parameters)).into(),
         1 => first.entry.name.clone(),
         _ => names.into_iter().collect::<Vec<_>>().join(" | ").into(),
     };
@@ -479,10 +520,28 @@ fn parameters_of(claims: &[&Claim], key: Key) -> Vec<(Arc<str>, String)> {
             None => merged.push((name, BTreeSet::from([value]))),
         }
     }
-    merged
-        .into_iter()
-        .map(|(name, values)| (name, values.into_iter().collect::<Vec<_>>().join(" or ")))
-        .collect()
+    merged.into_iter().map(|(name, values)| (name, alternatives(values))).collect()
+}
+
+/// `a or b`. Of a hash with few results very many values may be meant.
+fn alternatives(values: BTreeSet<String>) -> String {
+    let more = values.len().saturating_sub(ALTERNATIVES);
+    let shown: Vec<String> = values.into_iter().take(ALTERNATIVES).collect();
+    let more = if more == 0 { String::new() } else { format!(" or {more} others") };
+    shown.join(" or ") + &more
+}
+
+/// Values come from databases too, and a label is one line of text, not too long, in which " | "
+/// joins names.
+fn as_label(parameters: &[(Arc<str>, String)]) -> Vec<(Arc<str>, String)> {
+    let as_label = |value: &String| {
+        let value = value.replace(char::is_control, "\u{fffd}").replace('|', "\u{a6}");
+        match value.char_indices().nth(LABEL_VALUE) {
+            Some((end, _)) => format!("{}\u{2026}", &value[..end]),
+            None => value,
+        }
+    };
+    parameters.iter().map(|(name, value)| (name.clone(), as_label(value))).collect()
 }
 
 /// What all of them say; `None` when they differ.
