@@ -554,3 +554,325 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
 fn said<T: PartialEq>(values: impl Iterator<Item = Option<T>>) -> Option<T> {
     agreed(values).flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    fn named(resolver: &Resolver, key: Key) -> String {
+        resolver.resolve(Some("app"), key, Signs::default()).label().to_owned()
+    }
+
+    fn answers(sql: &str, values: &[&str]) -> Answers {
+        let mut answers = Answers::default();
+        let values = values.iter().map(|value| Arc::from(*value)).collect();
+        answers.insert_values(&"app".into(), &sql.into(), values);
+        answers
+    }
+
+    fn with_table(table: &str) -> Answers {
+        let mut answers = Answers::default();
+        answers.replace_tables(&"app".into(), [(table.into(), Some(1))]);
+        answers
+    }
+
+    #[test]
+    fn of_equal_standing_the_more_precise_entry_names_the_key() {
+        // From the least precise on, each beside all before it.
+        let ranked = [
+            ("recognition", "key: { multiple_of: 7 }"),
+            ("range", "key: { range: [0, 9999999999] }"),
+            ("half", "key: { packed: [0, '*'] }"),
+            ("values", "key: { integer: '{n}' }, values: { n: ['49'] }"),
+            ("exact", "key: { integer: '49' }"),
+        ];
+        let mut text = "presets: none\nlocks:\n".to_owned();
+        for (name, rest) in ranked {
+            text.push_str(&format!("- {{ name: {name}, {rest} }}\n"));
+            let registry = registry(&text);
+            assert_eq!(label(&registry, APP, Key::bigint(49)), name);
+            assert!(registry.conflicts().is_empty(), "{:?}", registry.conflicts());
+        }
+        text.push_str("- { name: number, key: 49 }\n");
+        assert_eq!(label(&registry(&text), APP, Key::bigint(49)), "exact | number");
+        text.push_str("- { name: app, key: { multiple_of: 7 }, databases: [app] }\n");
+        assert_eq!(label(&registry(&text), APP, Key::bigint(49)), "app", "standing before rank");
+    }
+
+    #[test]
+    fn a_text_with_the_databases_name_names_its_key_there_only() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - { name: any, key: { hashtext: 'jobs:{database}' } }\n\
+             - { name: named, key: { crc32: '{database}' }, databases: [app, gone] }\n",
+        );
+        let resolver = resolver(&registry, "db-1", &[("app", "UTF8"), ("other", "UTF8")]);
+        let of = |name: &str| {
+            let any =
+                Key::bigint(super::super::hash::hashtext(format!("jobs:{name}").as_bytes()).into());
+            let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(name.as_bytes());
+            [any, Key::bigint(crc.into())]
+        };
+        let labels = |database, keys: [Key; 2]| {
+            keys.map(|key| resolver.resolve(database, key, Signs::default()).label().to_owned())
+        };
+        assert_eq!(labels(Some("app"), of("app")), ["any", "named"]);
+        assert_eq!(labels(Some("other"), of("other")), ["any", "unregistered"]);
+        for (database, name) in
+            [(Some("app"), "other"), (Some("other"), "app"), (None, "app"), (Some("gone"), "gone")]
+        {
+            assert_eq!(labels(database, of(name)), ["unregistered"; 2], "{database:?} {name}");
+        }
+        let armed: Vec<_> = resolver.armed().into_iter().map(|armed| armed.datname).collect();
+        assert_eq!(armed, ["app".into()]);
+    }
+
+    #[test]
+    fn a_conflict_that_only_a_server_shows_is_news() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - { name: a, key: { crc32: '{database}' } }\n\
+             - { name: b, key: { crc32: '{database}' } }\n\
+             - { name: c, keys: [1, 2] }\n\
+             - { name: d, key: 1 }\n",
+        );
+        let crc = Key::bigint(crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(b"app").into());
+        assert_eq!(registry.conflicts().len(), 1);
+        let resolution = resolve(&registry, "db-1", APP, crc);
+        assert_eq!((resolution.label(), registry.is_news(&resolution)), ("a | b", true));
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(1));
+        assert_eq!((resolution.label(), registry.is_news(&resolution)), ("c | d", false));
+        assert!(!registry.is_news(&resolve(&registry, "db-1", APP, Key::bigint(2))));
+    }
+
+    #[test]
+    fn a_key_takes_part_in_the_values_of_its_own_placeholders_only() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - name: job\n\
+             \x20 keys: [{ integer: '{a}' }, { integer: '{b}' }, 7]\n\
+             \x20 values: { a: ['1', '2'], b: ['3', '4'] }\n\
+             - name: asked\n\
+             \x20 keys: [8, { integer: '{c}' }]\n\
+             \x20 values: { c: { query: select, database: app } }\n",
+        );
+        assert!(registry.conflicts().is_empty(), "{:?}", registry.conflicts());
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(1));
+        assert_eq!(resolution.parameters, [("a".into(), "1".to_owned())]);
+        assert_eq!(resolution.pattern.as_deref(), Some("values(a)"));
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(7));
+        assert!(
+            resolution.exact && resolution.pattern.is_none() && resolution.parameters.is_empty()
+        );
+        assert_eq!(label(&registry, APP, Key::bigint(8)), "asked", "without an answer");
+        assert_eq!(label(&registry, APP, Key::bigint(9)), "unregistered");
+        let told = resolver_told(&registry, "db-1", &[], answers("select", &["9", "no number"]));
+        assert_eq!(
+            [8, 9, 10].map(|n| named(&told, Key::bigint(n))),
+            ["asked", "asked", "unregistered"]
+        );
+    }
+
+    #[test]
+    fn values_of_a_query_come_and_go_with_the_answers_and_are_bounded() {
+        let text = "presets: none\n\
+                    locks:\n\
+                    - { name: few, key: { integer: '1{n}' }, values: { n: { query: few, database: app } } }\n\
+                    - { name: many, key: { integer: '2{n}' }, values: { n: { query: many, database: app } } }\n";
+        let registry = Registry::load_sources(&[source("f", text)], 3).unwrap();
+        let resolver = |answers| resolver_told(&registry, "db-1", &[], answers);
+        let mut told = answers("many", &["1", "2", "3", "4"]);
+        told.insert_values(&"app".into(), &"few".into(), vec!["1".into(), "2".into()]);
+        let both = resolver(told);
+        assert_eq!([12, 23].map(|n| named(&both, Key::bigint(n))), ["few", "unregistered"]);
+        assert!(both.is_past_max_keys());
+        let some = resolver(answers("many", &["1", "2", "3"]));
+        assert_eq!([12, 23].map(|n| named(&some, Key::bigint(n))), ["unregistered", "many"]);
+        assert!(!some.is_past_max_keys());
+    }
+
+    #[test]
+    fn keys_of_the_databases_names_are_bounded_and_presets_stay() {
+        let list = (0..40).map(|n| n.to_string()).collect::<Vec<_>>().join("','");
+        let text = format!(
+            "presets: {{ grafana: {{}} }}\n\
+             locks: [{{ name: a, key: {{ crc32: '{{n}}{{database}}' }}, values: {{ n: ['{list}'] }} }}]"
+        );
+        let registry = Registry::load_sources(&[source("f", &text)], 100).unwrap();
+        let databases: Vec<(String, &str)> = (0..9).map(|n| (format!("d{n}"), "UTF8")).collect();
+        let databases: Vec<(&str, &str)> = databases.iter().map(|(n, e)| (&**n, *e)).collect();
+        let resolver = resolver(&registry, "db-1", &databases);
+        assert!(resolver.is_past_max_keys());
+        let claims = |name| {
+            let layers = resolver.layers(Some(name));
+            layers.map(|layer| (layer.any.iter().count(), layer.presets.iter().count())).last()
+        };
+        let all: Vec<_> = databases.iter().filter_map(|(name, _)| claims(name)).collect();
+        assert_eq!(all.iter().map(|(of_file, _)| of_file).sum::<usize>(), 80);
+        assert!(all.iter().all(|(_, of_preset)| *of_preset == 1), "{all:?}");
+    }
+
+    #[test]
+    fn values_begin_one_series_without_a_conflict_and_with_the_smallest_limits() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - &a { name: a, key: { hashtext: 'a{n}' }, values: { n: [x, y, z] }, databases: [app], max_hold: 7m }\n\
+             - { name: a, key: { hashtext: 'b{n}' }, values: { n: [x] }, databases: [app], max_hold: 5m }\n\
+             - { name: b, key: { integer: '{n}' }, values: { n: ['1', '2'] }, databases: [app], label: value }\n",
+        );
+        let armed = resolver(&registry, "db-1", &[("app", "UTF8")]).armed();
+        let series: Vec<_> = armed
+            .iter()
+            .map(|it| (&*it.key, it.resolution.label(), it.resolution.is_conflict()))
+            .collect();
+        assert_eq!(
+            series,
+            [("1", "b (n 1)", false), ("2", "b (n 2)", false), ("values(n)", "a", false)]
+        );
+        assert_eq!(armed[2].resolution.max_hold, minutes(5));
+    }
+
+    #[test]
+    fn a_value_in_a_label_is_one_line_that_joins_no_names_and_is_not_too_long() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - { name: a, key: { crc32: '{n}' }, label: value, values: { n: { query: s, database: app } } }\n",
+        );
+        let long = "x".repeat(1000);
+        let told = resolver_told(&registry, "db-1", &[], answers("s", &["p | q\n", &long, "{}"]));
+        let label = |value: &str| {
+            let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(value.as_bytes());
+            named(&told, Key::bigint(crc.into()))
+        };
+        assert_eq!(label("p | q\n"), "a (n p \u{a6} q\u{fffd})");
+        assert_eq!(label(&long), format!("a (n {}\u{2026})", &long[..100]));
+        assert_eq!(label("{}"), "a (n {})");
+    }
+
+    #[test]
+    fn a_small_number_of_a_preset_needs_its_table_in_that_database_or_is_a_candidate() {
+        let registry = registry("presets: { airflow: {}, coder: {} }");
+        let doubts = |resolution: &Resolution| -> Vec<_> {
+            resolution.candidates.iter().map(|it| (it.name.to_string(), it.doubt)).collect()
+        };
+        let without = resolver(&registry, "db-1", &[]);
+        let resolution = without.resolve(Some("app"), Key::bigint(2), Signs::default());
+        assert_eq!((resolution.label(), resolution.is_open), ("unregistered", true));
+        assert_eq!(
+            doubts(&resolution),
+            [
+                ("airflow-scheduler".to_owned(), Some(Doubt::NoMarker)),
+                ("coder-enterprise-setup".to_owned(), Some(Doubt::NoMarker))
+            ]
+        );
+        let with = resolver_told(&registry, "db-1", &[], with_table("public.dag_run"));
+        let in_app = with.resolve(Some("app"), Key::bigint(2), Signs::default());
+        assert_eq!((in_app.label(), in_app.candidates.len()), ("airflow-scheduler", 0));
+        for elsewhere in [Some("other"), None] {
+            let resolution = with.resolve(elsewhere, Key::bigint(2), Signs::default());
+            assert_eq!(resolution.label(), "unregistered", "{elsewhere:?}");
+        }
+    }
+
+    #[test]
+    fn a_counted_number_of_a_preset_is_a_candidate_in_a_crowd() {
+        let registry = registry("");
+        let resolver = resolver(&registry, "db-1", &[]);
+        assert!(resolver.preset_numbers().contains(&72_707_369));
+        let resolve = |number, is_crowded| {
+            let signs = Signs { is_crowded, ..Signs::default() };
+            resolver.resolve(Some("app"), Key::bigint(number), signs)
+        };
+        let alone = resolve(72_707_369, false);
+        assert_eq!((alone.label(), alone.is_open), ("prisma-migrate", true));
+        let crowded = resolve(72_707_369, true);
+        assert_eq!(
+            (crowded.label(), crowded.candidates[0].doubt),
+            ("unregistered", Some(Doubt::Crowded))
+        );
+        let large = resolve(9_628_173_550_095_224, true);
+        assert_eq!((large.label(), large.is_open), ("tern-migrate", false));
+    }
+
+    #[test]
+    fn forms_that_other_keys_have_by_chance_are_candidates() {
+        let registry = registry("presets: { rails: {}, madelson: {} }");
+        let resolver = resolver(&registry, "db-1", &[]);
+        let doubt = |key| {
+            let resolution = resolver.resolve(Some("app"), key, Signs::default());
+            match resolution.candidates.first() {
+                None => (resolution.label().to_owned(), None),
+                Some(candidate) => (resolution.label().to_owned(), candidate.doubt),
+            }
+        };
+        let chance = ("unregistered".to_owned(), Some(Doubt::Chance));
+        let rails = |quotient: i64| Key::bigint(2_053_462_845 * quotient);
+        assert_eq!(doubt(rails(1)), chance, "an id may be so large");
+        assert_eq!(doubt(rails(2)), ("rails-migrations".to_owned(), None));
+        assert_eq!(doubt(rails(0)), ("unregistered".to_owned(), None));
+        assert_eq!(doubt(rails(-2)), ("unregistered".to_owned(), None));
+        // Nothing at all, packed.
+        assert_eq!(doubt(Key::pair(i32::MAX, -1)), chance);
+    }
+
+    #[test]
+    fn a_name_that_was_believed_is_kept_in_a_conflict_too_but_not_against_other_doubts() {
+        let registry =
+            registry("presets: { airflow: {}, coder: {}, citus: {}, pg-auto-failover: {} }");
+        let resolver = resolver(&registry, "db-1", &[]);
+        let resolve = |key, believed| {
+            let signs = Signs { believed: Some(believed), ..Signs::default() };
+            resolver.resolve(Some("app"), key, signs)
+        };
+        let both = "airflow-scheduler | coder-enterprise-setup";
+        assert_eq!(resolve(Key::bigint(2), both).label(), both);
+        assert_eq!(resolve(Key::bigint(2), "airflow-scheduler").label(), "airflow-scheduler");
+        let shared = resolve(Key::from_columns(0, 9, 10), "citus-cleanup");
+        assert_eq!(
+            (shared.label(), shared.candidates[0].doubt),
+            ("unregistered", Some(Doubt::SharedClass))
+        );
+    }
+
+    #[test]
+    fn an_encoding_that_cannot_write_the_text_is_a_fault_where_the_entry_chose_it() {
+        let text = refusal("locks: [{ name: a, key: { crc32: '\u{20ac}', encoding: latin1 } }]");
+        assert!(
+            text.starts_with(
+                "f:1:25: \"\u{20ac}\" cannot be written in the encoding that is given"
+            ),
+            "{text}"
+        );
+        // The database's own may be one that can.
+        let registry =
+            registry("locks: [{ name: a, key: { hashtext: '\u{20ac}' }, databases: [app] }]");
+        let armed = |encoding| resolver(&registry, "db-1", &[("app", encoding)]).armed().len();
+        assert_eq!([armed("UTF8"), armed("LATIN1"), armed("LATIN9")], [1, 0, 1]);
+    }
+
+    #[test]
+    fn what_a_server_computes_of_other_than_ascii_text_is_of_its_utf8_databases() {
+        let registry =
+            Arc::new(registry("presets: none\nlocks: [{ name: a, key: { hashtext: caf\u{e9} } }]"));
+        let call = HashCall {
+            function: super::super::HashFunction::Hashtext,
+            text: "caf\u{e9}".into(),
+            seed: 0,
+        };
+        let told = Circumstances {
+            databases: vec![("app".into(), "UTF8".into()), ("old".into(), "LATIN1".into())],
+            server_hashes: HashMap::from([(call, 5)]),
+            ..Circumstances::default()
+        };
+        let resolver = Resolver::new(registry, "db-1".into(), &told);
+        let label = |database| resolver.resolve(Some(database), Key::bigint(5), Signs::default());
+        assert_eq!(label("app").label(), "a");
+        assert_eq!(label("old").label(), "unregistered");
+    }
+}
