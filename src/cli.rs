@@ -5,6 +5,8 @@
 //! takes what is parsed here. A flag that a file may set too has no default here, so that "not
 //! given" stays visible.
 
+pub mod registry;
+
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
@@ -45,6 +47,9 @@ pub enum Command {
     /// Say what a key is, or name every advisory lock in a log: needs no server.
     #[command(after_long_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+
+    /// Names for keys: check registry files, list what they name, suggest entries for the rest.
+    Registry(registry::RegistryArgs),
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -141,7 +146,7 @@ pub struct ConnectionArgs {
     ///
     /// [env: DATA_SOURCE_NAME]
     #[arg(long = "dsn", value_name = "DSN")]
-    pub dsn: Option<DsnText>,
+    pub dsn: Option<SecretText>,
 
     /// File that holds the connection string
     ///
@@ -296,18 +301,18 @@ pub struct LogArgs {
     pub format: LogFormat,
 }
 
-/// A connection string as it was typed, kept out of debug output.
+/// A text as it was typed that may hold a password, kept out of debug output.
 #[derive(Clone, PartialEq, Eq)]
-pub struct DsnText(String);
+pub struct SecretText(String);
 
-impl DsnText {
+impl SecretText {
     /// The text with whatever secret is in it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for DsnText {
+impl FromStr for SecretText {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
@@ -315,9 +320,9 @@ impl FromStr for DsnText {
     }
 }
 
-impl fmt::Debug for DsnText {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DsnText(..)")
+        f.write_str("SecretText(..)")
     }
 }
 
@@ -374,16 +379,7 @@ impl fmt::Display for ListenAddress {
 /// stray argument is not quoted in it, since a connection string that the shell took apart leaves
 /// pieces of its password there.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command();
-    // Templates write variables whether they have a value or not; an empty one says nothing.
-    command = command.mut_subcommands(|command| {
-        command.mut_args(|argument| match argument.get_env() {
-            Some(name) if std::env::var_os(name).is_some_and(|value| value.is_empty()) => {
-                argument.env(None::<&str>)
-            }
-            Some(_) | None => argument,
-        })
-    });
+    let command = without_empty_variables(Cli::command());
     let arguments = arguments.into_iter().map(with_parentheses);
     let matches = command.try_get_matches_from(arguments).map_err(redact)?;
     Cli::from_arg_matches(&matches)
@@ -401,6 +397,17 @@ fn with_parentheses(argument: OsString) -> OsString {
         }
         Some(_) | None => argument,
     }
+}
+
+/// Templates write variables whether they have a value or not; an empty one says nothing.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| match argument.get_env() {
+        Some(name) if std::env::var_os(name).is_some_and(|value| value.is_empty()) => {
+            argument.env(None::<&str>)
+        }
+        Some(_) | None => argument,
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind quotes a stray argument")]
@@ -440,14 +447,11 @@ mod tests {
     }
 
     fn serve(line: &str) -> ServeArgs {
-        let Command::Serve(args) =
-            parse_line(&format!("locks serve {line}").trim_end().replace("  ", " "))
-                .unwrap()
-                .command
-        else {
-            panic!("{line} is for serve");
-        };
-        args
+        let line = format!("locks serve {line}").trim_end().replace("  ", " ");
+        match parse_line(&line).unwrap().command {
+            Command::Serve(args) => args,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -457,17 +461,23 @@ mod tests {
 
     /// After a change: `UPDATE_GOLDEN=1 cargo test --lib help`, then review the diff.
     #[test]
-    fn the_help_of_serve_is_the_one_reviewed() {
-        let mut command = Cli::command().term_width(100);
-        command.build();
-        let serve = command.find_subcommand_mut("serve").unwrap();
-        let help = serve.render_long_help().to_string();
-        let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/serve-help.txt");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&golden, &help).unwrap();
+    fn the_help_of_every_command_is_the_one_reviewed() {
+        let mut root = Cli::command().term_width(100);
+        root.build();
+        for path in ["serve", "registry", "registry check", "registry list", "registry suggest"] {
+            let mut command = &mut root;
+            for name in path.split(' ') {
+                command = command.find_subcommand_mut(name).unwrap();
+            }
+            let help = command.render_long_help().to_string();
+            let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            let file = format!("tests/golden/{}-help.txt", path.replace(' ', "-"));
+            let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                std::fs::write(&golden, &help).unwrap();
+            }
+            assert_eq!(help, std::fs::read_to_string(&golden).unwrap(), "{path}");
         }
-        assert_eq!(help, std::fs::read_to_string(&golden).unwrap());
     }
 
     #[test]

@@ -12,14 +12,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use application::{Application, ApplicationError, Applications};
 
-use crate::cli::{ConnectionArgs, ListenAddress, ServeArgs};
+use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
 use crate::postgres::dsn::{Dsn, DsnError};
-use file::{ConfigFile, Entry};
+use crate::registry::MAX_KEYS;
+use file::{ConfigFile, Entry, ServerEntry};
 
 /// All that `locks serve` needs to know.
 #[derive(Debug)]
@@ -46,6 +48,24 @@ pub struct Config {
     _validated: (),
 }
 
+/// What every command that connects needs to know; `serve` finds it in its [`Config`].
+#[derive(Debug)]
+pub struct Targets {
+    /// The servers to look at, each with a name of its own; at least one unless an exporter is
+    /// asked.
+    pub servers: Vec<Server>,
+    /// The rhythm of polls.
+    pub poll: Poll,
+    /// Registry files, in the order in which they apply.
+    pub registry_files: Vec<PathBuf>,
+    /// How application names become labels.
+    pub applications: Applications,
+    /// How many different values labels may take.
+    pub limits: Limits,
+    /// What is accepted, yet better done otherwise: to be said once.
+    pub warnings: Vec<Warning>,
+}
+
 /// One server to watch.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -53,6 +73,8 @@ pub struct Server {
     pub name: String,
     /// How to reach it.
     pub dsn: Dsn,
+    /// Databases in which queries of the registry may run, and tables may be looked up.
+    pub inspect: BTreeSet<Arc<str>>,
 }
 
 /// The rhythm of polls.
@@ -67,7 +89,8 @@ pub struct Poll {
     pub max_share: f64,
 }
 
-/// How many different values labels may take over the life of the process; each at least 1.
+/// How many different values labels may take over the life of the process, and how many keys the
+/// registry may compute; each at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Keys without a name, per server.
@@ -78,6 +101,8 @@ pub struct Limits {
     pub databases: usize,
     /// Keys that the registry names, per server.
     pub registered_keys: usize,
+    /// Keys that the registry may compute, once and for each set of answers from databases.
+    pub values: usize,
 }
 
 /// What is served over HTTP.
@@ -156,6 +181,8 @@ enum Fault {
     TelemetryPath { path: String },
     #[error("a server cannot have an empty name; leave `name` out for the host and port")]
     EmptyName,
+    #[error("a database cannot have an empty name; write the names of databases, as in [app]")]
+    EmptyDatabase,
     #[error("a second server is called {name:?}; give each a `name` of its own")]
     DuplicateServer { name: String },
     #[error("the `dsn` of this server holds a password too; leave one of the two out")]
@@ -206,43 +233,85 @@ pub struct World<'a> {
 impl Config {
     /// The configuration of this process.
     pub fn load(args: &ServeArgs) -> Result<Self, ConfigError> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let read = |path: &Path| std::fs::read_to_string(path);
-        Self::new(args, World { variable: &variable, read: &read })
+        in_this_process(|world| Self::new(args, world))
     }
 
     /// Combines and validates.
     pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
-        let file = match &args.files.config_file {
-            Some(path) => ConfigFile::parse(path, &world.read_file(path)?)?,
-            None => ConfigFile::default(),
-        };
-        let mut warnings = Vec::new();
-        let servers = if file.servers.is_empty() {
-            let dsn = single_dsn(&args.connection, world, &mut warnings)?;
-            vec![Server { name: dsn.server_label().to_owned(), dsn }]
-        } else {
-            if let Some(source) = DsnSource::find(&args.connection, world)? {
-                let fault = Fault::ServersToo { file: file.path.clone() };
-                return Err(source.name().fault(fault));
-            }
-            servers(&file, world)?
-        };
+        let Targets { servers, poll, registry_files, applications, limits, warnings } =
+            Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
         Ok(Self {
             servers,
-            poll: poll(args, &file)?,
-            registry_files: if args.files.registry_files.is_empty() {
-                file.registry.iter().map(|entry| file.beside(&entry.value)).collect()
-            } else {
-                args.files.registry_files.clone()
-            },
-            applications: applications(&file)?,
-            limits: limits(&file)?,
+            poll,
+            registry_files,
+            applications,
+            limits,
             web: web(args)?,
             warnings,
             _validated: (),
         })
     }
+}
+
+impl Targets {
+    /// The targets of a command of this process that looks at its own pace.
+    pub fn load(
+        connection: Option<&ConnectionArgs>,
+        files: &FileArgs,
+    ) -> Result<Self, ConfigError> {
+        let poll = PollArgs { interval: None, timeout: None };
+        in_this_process(|world| Self::new(connection, files, &poll, world))
+    }
+
+    /// Combines and validates. Without `connection` there are no servers: a running exporter is
+    /// asked, and whatever is said of servers belongs to others.
+    pub fn new(
+        connection: Option<&ConnectionArgs>,
+        files: &FileArgs,
+        poll_args: &PollArgs,
+        world: World<'_>,
+    ) -> Result<Self, ConfigError> {
+        let file = match &files.config_file {
+            Some(path) => ConfigFile::parse(path, &world.read_file(path)?)?,
+            None => ConfigFile::default(),
+        };
+        let mut warnings = Vec::new();
+        let servers = match connection {
+            None => Vec::new(),
+            Some(connection) if file.servers.is_empty() => {
+                let dsn = single_dsn(connection, world, &mut warnings)?;
+                let name = dsn.server_label().to_owned();
+                vec![Server { name, dsn, inspect: BTreeSet::new() }]
+            }
+            Some(connection) => {
+                if let Some(source) = DsnSource::find(connection, world)? {
+                    let fault = Fault::ServersToo { file: file.path.clone() };
+                    return Err(source.name().fault(fault));
+                }
+                servers(&file, world)?
+            }
+        };
+        Ok(Self {
+            servers,
+            poll: poll(poll_args, &file)?,
+            registry_files: if files.registry_files.is_empty() {
+                file.registry.iter().map(|entry| file.beside(&entry.value)).collect()
+            } else {
+                files.registry_files.clone()
+            },
+            applications: applications(&file)?,
+            limits: limits(&file)?,
+            warnings,
+        })
+    }
+}
+
+fn in_this_process<T>(
+    read: impl FnOnce(World<'_>) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let read_file = |path: &Path| std::fs::read_to_string(path);
+    read(World { variable: &variable, read: &read_file })
 }
 
 impl World<'_> {
@@ -364,12 +433,25 @@ fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigErr
         if !names.insert(name.clone()) {
             return Err(place.fault(Fault::DuplicateServer { name }));
         }
-        servers.push(Server { name, dsn });
+        servers.push(Server { name, dsn, inspect: inspected_databases(&server.value, file)? });
     }
     Ok(servers)
 }
 
-fn poll(args: &ServeArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
+fn inspected_databases(
+    server: &ServerEntry,
+    file: &ConfigFile,
+) -> Result<BTreeSet<Arc<str>>, ConfigError> {
+    let names = server.inspect.iter().flatten().map(|entry| {
+        if entry.value.is_empty() {
+            return Err(file.place(entry).fault(Fault::EmptyDatabase));
+        }
+        Ok(entry.value.as_str().into())
+    });
+    names.collect()
+}
+
+fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
     let pick = |flag: (&'static str, Option<Duration>), entry: &Option<Entry<String>>, default| {
         Ok(match (flag, entry) {
             ((name, Some(duration)), _) => (duration, Place::Name(name)),
@@ -384,12 +466,12 @@ fn poll(args: &ServeArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
         })
     };
     let (interval, place) =
-        pick(("--poll.interval", args.poll.interval), &file.poll.interval, Duration::from_secs(1))?;
+        pick(("--poll.interval", args.interval), &file.poll.interval, Duration::from_secs(1))?;
     if interval < SHORTEST_INTERVAL {
         return Err(place.fault(Fault::TooSmall("10ms")));
     }
     let (timeout, place) =
-        pick(("--poll.timeout", args.poll.timeout), &file.poll.timeout, Duration::from_secs(5))?;
+        pick(("--poll.timeout", args.timeout), &file.poll.timeout, Duration::from_secs(5))?;
     if timeout.is_zero() {
         return Err(place.fault(Fault::TooSmall("1ms")));
     }
@@ -428,6 +510,7 @@ fn limits(file: &ConfigFile) -> Result<Limits, ConfigError> {
         applications: at_least_one(&file.limits.applications, 100)?,
         databases: at_least_one(&file.limits.databases, 500)?,
         registered_keys: at_least_one(&file.limits.registered_keys, 10_000)?,
+        values: at_least_one(&file.limits.values, MAX_KEYS)?,
     })
 }
 
@@ -525,8 +608,14 @@ mod tests {
             let second = Duration::from_secs(1);
             let poll = Poll { interval: second, timeout: 5 * second, max_share: 0.02 };
             assert_eq!(config.poll, poll);
-            let limits =
-                Limits { keys: 100, applications: 100, databases: 500, registered_keys: 10_000 };
+            let limits = Limits {
+                keys: 100,
+                applications: 100,
+                databases: 500,
+                registered_keys: 10_000,
+                values: 1_000_000,
+            };
+            assert!(config.servers[0].inspect.is_empty(), "nothing is asked unless allowed");
             assert_eq!(config.limits, limits);
             assert!(config.registry_files.is_empty());
             assert_eq!(config.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
@@ -543,11 +632,12 @@ servers:
   - name: orders-primary
     dsn: postgresql://locks_exporter@db-1/postgres
     password_file: secrets/db-1
+    inspect: [shop, app]
   - dsn: host=db-2 user=u
   - name: local
 applications:
   - { match: "^(svc-[a-z]+)-.*$", name: "$1" }
-limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
+limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 }
 "#;
         let config = yaml(text).file("/etc/secrets/db-1", "p\n").config().unwrap();
         assert_eq!(names(&config), ["orders-primary", "db-2:5432", "local"]);
@@ -558,7 +648,11 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
         assert_eq!(config.poll.interval, Duration::from_millis(250));
         assert_eq!(config.poll.timeout, Duration::from_secs(2));
         assert_eq!(config.poll.max_share, 0.5);
-        let limits = Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4 };
+        let inspect = config.servers.iter().map(|server| server.inspect.iter().map(|name| &**name));
+        let inspect: Vec<Vec<&str>> = inspect.map(Iterator::collect).collect();
+        assert_eq!(inspect, [vec!["app", "shop"], vec![], vec![]]);
+        let limits =
+            Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 };
         assert_eq!(config.limits, limits);
     }
 
@@ -618,7 +712,7 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
             ),
             (
                 "servers:\n- dsn: host=h\n  user: u\n",
-                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file",
+                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file, inspect",
             ),
             ("poll: { interval: 1s, interval: 2s }", "1:23: the same key stands twice"),
             ("poll: 1s", "1:7: expected a mapping, as in `{ key: value }`"),
@@ -632,6 +726,9 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4 }
             ("poll: { max_share: .nan }", "1:20: must be above 0 and at most 1"),
             ("poll: { max_share: much }", "1:20: expected a number, as in 0.02"),
             ("limits: { keys: 0 }", "1:17: must be at least 1"),
+            ("limits: { values: 0 }", "1:19: must be at least 1"),
+            ("servers: [{ inspect: app }]", "1:22: expected a list, as in `[a, b]`"),
+            ("servers: [{ inspect: [''] }]", "1:23: a database cannot have an empty name"),
             ("limits: { keys: -1 }", "1:17: expected a whole number, 0 or more"),
             ("limits: { keys: 1.5 }", "1:17: expected a whole number, 0 or more"),
             ("registry: a.yaml", "1:11: expected a list, as in `[a, b]`"),

@@ -24,15 +24,20 @@
 //! | [`view`] | the published picture, and its JSON | |
 //! | [`fold`] | one server's memory: the four above in their order | |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
+//! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
+//! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
+//! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
+//! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
+//! | [`lint`], [`listing`], [`suggest`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
 //!
-//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`], `prometheus`
+//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in [`client`], `prometheus`
 //!   only in [`metrics`].
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
 //! - The exporter writes nothing to the database and takes no advisory lock.
@@ -40,7 +45,8 @@
 //!   `pg_stat_get_activity(NULL)`; they answer from warm caches while the views hang on somebody's
 //!   lock. Names of databases and roles are read separately and may be missing. One write and one
 //!   round trip a poll.
-//! - One lasting connection for each server.
+//! - One lasting connection for each server, and at most one short one, to databases that the
+//!   operator lists under `inspect`. What is asked there can only read, and delays no poll.
 //! - No row is lost: no pid, database 0, an unknown class, an unknown mode, a pid without activity.
 //!   Rows read = rows accounted for.
 //! - Readers never wait for the poller; they take the last `View`. A failed poll shows `up 0` and
@@ -86,6 +92,7 @@ pub mod fold;
 pub mod reload;
 
 pub mod backoff;
+pub mod inspector;
 pub mod poller;
 
 pub mod metrics;
@@ -93,4 +100,12 @@ pub mod server;
 
 pub mod serve;
 
+pub mod client;
 pub mod explain;
+pub mod snapshot;
+
+pub mod survey;
+
+pub mod lint;
+pub mod listing;
+pub mod suggest;

@@ -12,6 +12,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
+use crate::inspected::{LastSuccess, Source};
 use crate::registry::{Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
 use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER};
@@ -222,6 +223,16 @@ const REGISTRY_RELOAD_TIME: Family = gauge(
     "pg_advisory_registry_last_reload_timestamp_seconds",
     "When the registry in use was read.",
 );
+const SOURCE_LAST_SUCCESS: Family = gauge(
+    "pg_advisory_registry_source_last_success_timestamp_seconds",
+    "When databases last told what the registry asks them for this lock; where several are asked, \
+     the one that told it longest ago. Absent while one of them never did, or none is asked.",
+);
+const SOURCE_FAILURES: Family = counter(
+    "pg_advisory_registry_source_failures_total",
+    "Times a database did not tell what the registry asks it for this lock. The last good answer \
+     stays in use.",
+);
 const BUILD_INFO: Family =
     gauge("pg_advisory_exporter_build_info", "Always 1. Version of this exporter.");
 
@@ -243,9 +254,15 @@ pub fn collect_families<'a>(
     now: Timestamp,
 ) -> Vec<MetricFamily> {
     let mut families = Families::default();
+    let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
     for view in views {
         collect_view(&mut families, view, now);
+        for (lock, source) in &view.inspected.sources {
+            let combined = sources.get(&**lock).map_or(*source, |other| other.combine(*source));
+            sources.insert(lock, combined);
+        }
     }
+    collect_sources(&mut families, &sources);
     collect_registry(&mut families, process);
     families.add(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut all = families.into_families();
@@ -530,6 +547,17 @@ fn collect_registry(families: &mut Families, process: Process<'_>) {
     families.add(&REGISTRY_RELOAD_TIME, &[], process.registry_read_at.unix_seconds());
 }
 
+/// What is asked on behalf of entries of the registry, over all servers.
+fn collect_sources(families: &mut Families, sources: &BTreeMap<&str, Source>) {
+    for (lock, source) in sources {
+        let labels = [("lock", *lock)];
+        families.add(&SOURCE_FAILURES, &labels, count(source.failures));
+        if let LastSuccess::At(moment) = source.last_success {
+            families.add(&SOURCE_LAST_SUCCESS, &labels, moment.unix_seconds());
+        }
+    }
+}
+
 /// Families under construction.
 #[derive(Default)]
 struct Families(HashMap<&'static str, MetricFamily>);
@@ -609,4 +637,42 @@ fn oldest(known: Option<Timestamp>, other: Timestamp) -> Timestamp {
 #[expect(clippy::cast_precision_loss, reason = "every value of the exposition is a double")]
 fn count(number: impl TryInto<u64>) -> f64 {
     number.try_into().unwrap_or(u64::MAX) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::exposition::{Format, render_families};
+    use super::*;
+    use crate::inspected::Inspected;
+
+    /// The view of a server at which this lock has a source.
+    fn view(server: &str, failures: u64, last_success: LastSuccess) -> View {
+        let sources = [("prices".into(), Source { failures, last_success })].into();
+        let inspected = Arc::new(Inspected { sources, ..Inspected::default() });
+        View { server: server.into(), inspected, ..View::default() }
+    }
+
+    fn sources(views: &[View]) -> Vec<String> {
+        let at = Timestamp::from_unix_micros(0);
+        let registry = Registry::empty();
+        let process =
+            Process { registry: &registry, registry_read_at: at, registry_is_current: true };
+        let text = render_families(&collect_families(process, views, at), Format::Text).text;
+        let is_meant = |line: &&str| line.starts_with("pg_advisory_registry_source_");
+        text.lines().filter(is_meant).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_lock_that_several_servers_are_asked_for_is_one_series() {
+        let at = |seconds: i64| LastSuccess::At(Timestamp::from_unix_micros(seconds * 1_000_000));
+        let (one, other) = (view("a", 1, at(20)), view("b", 2, at(10)));
+        let failures = "pg_advisory_registry_source_failures_total{lock=\"prices\"} 3";
+        let success =
+            "pg_advisory_registry_source_last_success_timestamp_seconds{lock=\"prices\"} 10";
+        assert_eq!(sources(&[one.clone(), other.clone()]), [failures, success]);
+        let with_new = [one, other, view("c", 0, LastSuccess::Never)];
+        assert_eq!(sources(&with_new), [failures], "one of them never told it");
+    }
 }

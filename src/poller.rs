@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
 use crate::fold::{Fold, Nameless};
+use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
 use crate::registry::{HashCheck, Registry};
 use crate::reload::Loaded;
@@ -48,6 +49,7 @@ pub struct Poller {
     fold: Fold,
     view: View,
     published: watch::Sender<Arc<View>>,
+    inspected: Option<watch::Receiver<Arc<Inspected>>>,
     condition: Condition,
     names: NamesWatch,
     /// The hashes that this connection was asked for.
@@ -185,12 +187,31 @@ impl Poller {
             fold,
             view,
             published,
+            inspected: None,
             condition: Condition::default(),
             names: NamesWatch::default(),
             hashes_asked: None,
             stretch: Stretch::default(),
         };
         (poller, receiver)
+    }
+
+    /// The same, with what databases tell the registry, as far as it is known at each poll.
+    pub fn with_inspected(mut self, inspected: watch::Receiver<Arc<Inspected>>) -> Self {
+        self.inspected = Some(inspected);
+        self.take_inspected();
+        self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
+    /// Goes on with what databases told meanwhile.
+    fn take_inspected(&mut self) {
+        let Some(inspected) = &mut self.inspected else { return };
+        let inspected = inspected.borrow_and_update().clone();
+        if inspected.answers != self.view.inspected.answers {
+            self.fold.observe_answers(inspected.answers.clone());
+        }
+        self.view.inspected = inspected;
     }
 
     /// Never returns.
@@ -233,6 +254,7 @@ impl Poller {
         self.hashes_asked = None;
         loop {
             self.take_registry();
+            self.take_inspected();
             let started = now();
             match connection.fetch_sample(self.rhythm.timeout).await {
                 Ok(sample) => {
@@ -381,6 +403,7 @@ impl Poller {
     }
 
     fn publish_failure(&mut self, error: &PollError) {
+        self.take_inspected();
         let reason = error.reason();
         self.log_outage(error, reason);
         let polls = &mut self.view.polls;

@@ -5,6 +5,8 @@
 
 mod connection;
 pub mod dsn;
+mod inspection;
 mod row;
 
 pub use connection::{Connection, PollError};
+pub use inspection::{Inspection, InspectionError};

@@ -67,7 +67,7 @@ const UNREGISTERED_MAX_HOLD: Limit = Limit::Of(Duration::from_secs(60 * 60));
 const UNREGISTERED_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
 
 /// All names of all files. It does not change; share it in an `Arc` and load a new one instead.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Registry {
     /// Presets last.
     entries: Vec<Arc<Entry>>,
@@ -867,9 +867,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::key::Key;
 
-    const APP: Database<'_> = Database { name: Some("app"), is_utf8: true };
-    const SERVER_WIDE: Database<'_> = Database { name: None, is_utf8: false };
+    /// A database by its name and encoding.
+    type Database<'a> = Option<(&'a str, &'a str)>;
+
+    const APP: Database<'_> = Some(("app", "UTF8"));
+    const SERVER_WIDE: Database<'_> = None;
 
     fn source(name: &str, text: &str) -> Source {
         Source { name: name.into(), text: text.into() }
@@ -879,8 +883,21 @@ mod tests {
         Registry::parse(&[source("locks.yaml", text)]).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    fn resolver(registry: &Registry, server: &str, databases: &[(&str, &str)]) -> Resolver {
+        let told = Circumstances {
+            databases: databases.iter().map(|(name, it)| ((*name).into(), (*it).into())).collect(),
+            ..Circumstances::default()
+        };
+        Resolver::new(Arc::new(registry.clone()), server.into(), &told)
+    }
+
+    fn resolve(registry: &Registry, server: &str, database: Database<'_>, key: Key) -> Resolution {
+        let resolver = resolver(registry, server, database.as_slice());
+        resolver.resolve(database.map(|(name, _)| name), key, Signs::default())
+    }
+
     fn label(registry: &Registry, database: Database<'_>, key: Key) -> String {
-        registry.resolve("db-1", database, key).label().to_owned()
+        resolve(registry, "db-1", database, key).label().to_owned()
     }
 
     fn minutes(minutes: u64) -> Limit {
@@ -889,7 +906,7 @@ mod tests {
 
     #[test]
     fn an_empty_registry_has_the_built_in_limits_and_no_names() {
-        let resolution = Registry::empty().resolve("db-1", APP, Key::bigint(42));
+        let resolution = resolve(&Registry::empty(), "db-1", APP, Key::bigint(424_242));
         assert_eq!(resolution.lock, None);
         assert_eq!(resolution.label(), "unregistered");
         assert_eq!((resolution.max_hold, resolution.max_wait), (minutes(60), minutes(1)));
@@ -903,7 +920,7 @@ mod tests {
              - { name: app job, key: 42, databases: [app] }\n\
              - { name: app pair, key: { pair: [0, 42] }, databases: [app] }\n",
         );
-        let app2 = Database { name: Some("app2"), is_utf8: true };
+        let app2 = Some(("app2", "UTF8"));
         assert_eq!(label(&registry, APP, Key::bigint(42)), "app job");
         assert_eq!(label(&registry, APP, Key::pair(0, 42)), "app pair");
         assert_eq!(label(&registry, app2, Key::bigint(42)), "unregistered");
@@ -920,7 +937,7 @@ mod tests {
              - { name: app exact, key: { pair: [7, 2] }, databases: [app] }\n\
              - { name: app half, key: { pair: [7, \"*\"] }, databases: [app] }\n",
         );
-        let app2 = Database { name: Some("app2"), is_utf8: true };
+        let app2 = Some(("app2", "UTF8"));
         let labels = |database| [1, 2, 3].map(|n| label(&registry, database, Key::pair(7, n)));
         assert_eq!(labels(APP), ["app half", "app exact", "app half"]);
         assert_eq!(labels(app2), ["any exact", "any half", "any half"]);
@@ -937,7 +954,7 @@ mod tests {
              - { name: fallback, key: { pair: [7, '*'] } }\n\
              - { name: orders pair, key: { pair: [7, 9] }, servers: ['orders-*'] }\n",
         );
-        let label = |server, key| registry.resolve(server, APP, key).label().to_owned();
+        let label = |server, key| resolve(&registry, server, APP, key).label().to_owned();
         assert_eq!(label("orders-1", Key::bigint(1)), "orders job");
         assert_eq!(label("billing-1", Key::bigint(1)), "billing job");
         assert_eq!(label("users-1", Key::bigint(1)), "unregistered");
@@ -957,7 +974,7 @@ mod tests {
              \x20 max_wait: 5s\n\
              - { name: elsewhere, key: 1, databases: [other_db] }\n",
         );
-        let resolution = registry.resolve("db-1", APP, Key::bigint(1));
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(1));
         assert_eq!(resolution.lock.as_deref(), Some("tf state a/1 | tf state b/1"));
         assert_eq!(resolution.display_name(), "tf state a/1 | tf state b/1");
         assert_eq!(resolution.max_hold, minutes(5));
@@ -1023,17 +1040,18 @@ mod tests {
     #[test]
     fn a_half_free_pair_names_its_keys_in_one_series_with_a_parameter() {
         let registry = registry(
-            "locks:\n\
+            "presets: none\n\
+             locks:\n\
              - { name: tenant-reindex, key: { pair: [7, \"*\"] }, parameter: tenant }\n\
              - { name: by object, key: { pair: [\"*\", -9] } }\n",
         );
-        let resolution = registry.resolve("db-1", APP, Key::pair(7, 99));
+        let resolution = resolve(&registry, "db-1", APP, Key::pair(7, 99));
         assert_eq!(resolution.label(), "tenant-reindex");
         assert_eq!(resolution.pattern.as_deref(), Some("(7,*)"));
         assert_eq!(resolution.parameters, [("tenant".into(), "99".to_owned())]);
         assert_eq!(resolution.display_name(), "tenant-reindex (tenant 99)");
         assert!(!resolution.exact);
-        let resolution = registry.resolve("db-1", APP, Key::pair(8, -9));
+        let resolution = resolve(&registry, "db-1", APP, Key::pair(8, -9));
         assert_eq!(resolution.pattern.as_deref(), Some("(*,-9)"));
         assert_eq!(resolution.display_name(), "by object");
         assert_eq!(label(&registry, APP, Key::bigint(7)), "unregistered");
@@ -1047,7 +1065,7 @@ mod tests {
              - { name: rows, key: { pair: [7, \"*\"] }, parameter: row }\n\
              - { name: columns, key: { pair: [\"*\", 9] }, parameter: column }\n",
         );
-        let resolution = registry.resolve("db-1", APP, Key::pair(7, 9));
+        let resolution = resolve(&registry, "db-1", APP, Key::pair(7, 9));
         assert_eq!(resolution.label(), "columns | rows");
         assert_eq!((resolution.pattern, resolution.parameters), (None, vec![]));
         assert_eq!(resolution.candidates.len(), 2);
@@ -1075,7 +1093,7 @@ mod tests {
              - { name: a, key: { pair: [7, \"*\"] }, parameter: x }\n\
              - { name: b, key: { pair: [7, \"*\"] }, parameter: y }\n",
         );
-        let resolution = registry.resolve("db-1", APP, Key::pair(7, 9));
+        let resolution = resolve(&registry, "db-1", APP, Key::pair(7, 9));
         assert_eq!(resolution.label(), "a | b");
         assert_eq!(resolution.pattern.as_deref(), Some("(7,*)"));
         assert!(resolution.parameters.is_empty());
@@ -1090,13 +1108,16 @@ mod tests {
              - { name: tea, key: { hashtext: tea }, databases: [app] }\n\
              - { name: number, key: 103771354 }\n",
         );
-        let latin1 = Database { name: Some("app"), is_utf8: false };
+        let latin1 = Some(("app", "LATIN1"));
         let tea = Key::bigint(hash::hashtext(b"tea").into());
         assert_eq!(label(&registry, APP, Key::bigint(103_771_354)), "coffee");
         assert_eq!(label(&registry, latin1, Key::bigint(103_771_354)), "number");
         assert_eq!(label(&registry, latin1, tea), "tea");
-        assert_eq!(registry.armed("db-1", |_| true).len(), 2);
-        assert_eq!(registry.armed("db-1", |_| false).len(), 1);
+        let armed = |databases| resolver(&registry, "db-1", databases).armed().len();
+        assert_eq!(armed(&[("app", "UTF8")]), 2);
+        assert_eq!(armed(&[("app", "SQL_ASCII")]), 1);
+        // café in LATIN1 is another key.
+        assert_eq!(armed(&[("app", "LATIN1")]), 2);
     }
 
     #[test]
@@ -1108,23 +1129,23 @@ mod tests {
              - { name: elsewhere, key: 43, databases: [app], servers: [db-2] }\n\
              - { name: anywhere, key: 44 }\n",
         );
-        let armed = registry.armed("db-1", |_| true);
+        let armed = resolver(&registry, "db-1", &[]).armed();
         let series: Vec<_> = armed
             .iter()
             .map(|Armed { datname, key, resolution }| {
-                (&**datname, *key, resolution.label(), resolution.pattern.as_deref())
+                (&**datname, &**key, resolution.label(), resolution.pattern.as_deref())
             })
             .collect();
         assert_eq!(
             series,
             [
-                ("app", None, "tenant", Some("(7,*)")),
-                ("app", Some(Key::bigint(42)), "job", None),
-                ("app2", Some(Key::bigint(42)), "job", None),
+                ("app", "(7,*)", "tenant", Some("(7,*)")),
+                ("app", "42", "job", None),
+                ("app2", "42", "job", None),
             ]
         );
         assert!(armed[0].resolution.parameters.is_empty());
-        assert_eq!(armed[1].resolution, registry.resolve("db-1", APP, Key::bigint(42)));
+        assert_eq!(armed[1].resolution, resolve(&registry, "db-1", APP, Key::bigint(42)));
         assert_eq!(armed[1].resolution.last_held_within, Some(Duration::from_secs(25 * 3600)));
     }
 
@@ -1143,18 +1164,18 @@ mod tests {
         let backward: Vec<Source> = sources.into_iter().rev().collect();
         let backward = Registry::parse(&backward).unwrap();
         for key in [1, 2, 3].map(Key::bigint) {
-            let resolution = forward.resolve("db-1", APP, key);
-            assert_eq!(resolution, backward.resolve("db-1", APP, key));
+            let resolution = resolve(&forward, "db-1", APP, key);
+            assert_eq!(resolution, resolve(&backward, "db-1", APP, key));
         }
         assert_eq!(forward.conflicts(), backward.conflicts());
         assert_eq!(forward.locks(), backward.locks());
         assert_eq!(forward.entry_count(), 3);
 
-        let resolution = forward.resolve("db-1", APP, Key::bigint(1));
+        let resolution = resolve(&forward, "db-1", APP, Key::bigint(1));
         assert_eq!((resolution.label(), resolution.max_hold), ("a | b", minutes(2)));
         // Defaults of one file do not reach another, and the smallest limit for strangers wins.
-        assert_eq!(forward.resolve("db-1", APP, Key::bigint(2)).max_hold, minutes(15));
-        let stranger = forward.resolve("db-1", APP, Key::bigint(3));
+        assert_eq!(resolve(&forward, "db-1", APP, Key::bigint(2)).max_hold, minutes(15));
+        let stranger = resolve(&forward, "db-1", APP, Key::bigint(3));
         assert_eq!(stranger.max_hold, minutes(90));
         assert_eq!(stranger.max_wait, Limit::Of(Duration::from_secs(3)));
     }
@@ -1207,7 +1228,8 @@ mod tests {
     #[test]
     fn each_hash_is_checked_once() {
         let registry = registry(
-            "locks:\n\
+            "presets: none\n\
+             locks:\n\
              - { name: a, keys: [{ hashtext: jobs }, { pair: [{ hashtext: jobs }, 1] }] }\n\
              - { name: b, key: { hashtextextended: jobs } }\n\
              - { name: c, key: { hashtextextended: jobs, seed: -1 } }\n\
@@ -1216,7 +1238,9 @@ mod tests {
         let checks: Vec<_> = registry
             .hash_checks()
             .iter()
-            .map(|check| (check.function.as_str(), &*check.text, check.seed, check.value))
+            .map(|check| {
+                (check.call.function.as_str(), &*check.call.text, check.call.seed, check.value)
+            })
             .collect();
         assert_eq!(
             checks,
@@ -1226,6 +1250,21 @@ mod tests {
                 ("hashtextextended", "jobs", 0, 7_259_640_204_928_003_297),
             ]
         );
+    }
+
+    #[test]
+    fn an_entry_without_a_key_that_is_no_preset_is_refused_with_the_mend() {
+        let refusal = |text: &str| Registry::parse(&[source("f", text)]).unwrap_err().to_string();
+        let text = refusal("locks:\n- name: a\n");
+        assert!(
+            text.starts_with(
+                "f:2:3: this entry has no key, and no preset in use is called \"a\": add key: and \
+                 the number or hash that is locked"
+            ),
+            "{text}"
+        );
+        let text = refusal("locks: [{ name: prisma-migrations, max_hold: 5m }]");
+        assert!(text.contains("is locked, or write prisma-migrate"), "{text}");
     }
 
     #[test]
@@ -1239,7 +1278,7 @@ mod tests {
         let error = Registry::parse(&[source("f", &text)]).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                "f:2:3: with this entry, keys times databases exceed 1000000: leave databases out"
+                "f:2:3: with this entry, keys times values times databases exceed 1000000: leave"
             ),
             "{error}"
         );
@@ -1256,7 +1295,8 @@ mod tests {
     fn files_are_read_and_what_is_no_text_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.yaml");
-        let refusal = || Registry::load(std::slice::from_ref(&path)).unwrap_err().to_string();
+        let refusal =
+            || Registry::load(std::slice::from_ref(&path), MAX_KEYS).unwrap_err().to_string();
         assert_eq!(refusal(), format!("cannot read registry file {}", path.display()));
         std::fs::write(&path, b"locks:\n- { name: a\xff, key: 1 }\n").unwrap();
         assert_eq!(
@@ -1272,7 +1312,7 @@ mod tests {
             )
         );
         std::fs::write(&path, "locks: [{ name: a, key: 1 }]").unwrap();
-        let registry = Registry::load(std::slice::from_ref(&path)).unwrap();
+        let registry = Registry::load(std::slice::from_ref(&path), MAX_KEYS).unwrap();
         assert_eq!(label(&registry, APP, Key::bigint(1)), "a");
     }
 

@@ -28,7 +28,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::poller::local_now;
-use crate::registry::{Conflict, MAX_KEYS, Registry, RegistryError};
+use crate::registry::{Conflict, Registry, RegistryError};
 use crate::timestamp::Timestamp;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -55,6 +55,7 @@ pub struct Loaded {
 pub struct RegistryFiles {
     /// As they were configured.
     paths: Vec<PathBuf>,
+    max_keys: usize,
     loaded: watch::Sender<Loaded>,
     hasher: RandomState,
     /// What was behind the watched paths before the last reading.
@@ -113,12 +114,14 @@ enum Content {
 }
 
 impl RegistryFiles {
-    /// Reads the files for the first time. A fault is the caller's to tell; conflicts are logged.
-    pub fn load(paths: Vec<PathBuf>) -> Result<Self, RegistryError> {
+    /// Reads the files for the first time, now and later bounded to `max_keys` computed keys. A
+    /// fault is the caller's to tell; conflicts are logged.
+    pub fn load(paths: Vec<PathBuf>, max_keys: usize) -> Result<Self, RegistryError> {
         let registry = Arc::new(Registry::empty());
         let loaded = Loaded { registry, read_at: local_now(), is_current: false };
         let mut files = Self {
             paths,
+            max_keys,
             loaded: watch::Sender::new(loaded),
             hasher: RandomState::new(),
             contents: BTreeMap::new(),
@@ -127,7 +130,7 @@ impl RegistryFiles {
             fault: None,
         };
         files.contents = files.fetch_contents();
-        let registry = Registry::load(&files.paths, MAX_KEYS)?;
+        let registry = Registry::load(&files.paths, max_keys)?;
         log_conflicts(&registry, &[]);
         files.publish(registry);
         Ok(files)
@@ -213,7 +216,7 @@ impl RegistryFiles {
                 return Err(ReloadError::NotAFile { path: path.clone() });
             }
         }
-        Ok(Registry::load(&self.paths, MAX_KEYS)?)
+        Ok(Registry::load(&self.paths, self.max_keys)?)
     }
 
     fn publish(&mut self, registry: Registry) {
@@ -327,14 +330,29 @@ fn log_conflicts(registry: &Registry, told: &[Conflict]) {
 mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
+    use std::sync::Mutex;
 
     use tempfile::TempDir;
 
     use super::*;
+    use crate::registry::MAX_KEYS;
 
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
     const BROKEN: &str = "locks: [{ name: jobs, key: 1.5 }]\n";
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     /// A registry of one file, as it is after the looks that follow the start.
     struct Watched {
@@ -351,7 +369,8 @@ mod tests {
         }
 
         fn start(folder: TempDir) -> Self {
-            let files = RegistryFiles::load(vec![folder.path().join("registry.yaml")]).unwrap();
+            let files =
+                RegistryFiles::load(vec![folder.path().join("registry.yaml")], MAX_KEYS).unwrap();
             let loaded = files.subscribe();
             let mut watched = Self { folder, files, loaded };
             watched.settle();
@@ -450,6 +469,34 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_is_told_once_and_again_when_the_file_changes_or_somebody_asks() {
+        let mut watched = Watched::new();
+        let told = |looks: &mut dyn FnMut()| {
+            let log = Log::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+            tracing::subscriber::with_default(subscriber.finish(), looks);
+            let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            log.matches("cannot reload the registry").count()
+        };
+        let broken_once = told(&mut || {
+            watched.write(BROKEN);
+            (0..5).for_each(|_| watched.settle());
+        });
+        assert_eq!(broken_once, 1);
+        let broken_anew = told(&mut || {
+            watched.write(&format!("{BROKEN}# mended?"));
+            (0..5).for_each(|_| watched.settle());
+        });
+        assert_eq!(broken_anew, 1);
+        let asked = told(&mut || {
+            watched.files.reload_now();
+            (0..5).for_each(|_| watched.settle());
+        });
+        assert_eq!(asked, 1);
+    }
+
+    #[test]
     fn what_failed_is_tried_again_though_the_files_say_the_same() {
         let mut watched = Watched::new();
         watched.write(BROKEN);
@@ -485,6 +532,7 @@ mod tests {
         let mut watched = Watched::new();
         watched.files.reload_now();
         assert!(watched.is_news(), "the same text is read again");
+        assert_eq!(watched.files.look(), SETTLE, "it was not seen to be settled");
         watched.write(MAILS);
         watched.files.reload_now();
         assert_eq!(watched.state(), ("mails".into(), true));
@@ -506,7 +554,7 @@ mod tests {
 
     #[test]
     fn no_files_are_never_a_change() {
-        let mut files = RegistryFiles::load(Vec::new()).unwrap();
+        let mut files = RegistryFiles::load(Vec::new(), MAX_KEYS).unwrap();
         let loaded = files.subscribe();
         while files.look() == SETTLE {}
         assert!(!loaded.has_changed().unwrap());

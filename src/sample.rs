@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
 use crate::mode::Mode;
@@ -274,7 +274,7 @@ impl VirtualTransaction {
 
 /// A backend's process id, as the server knows it. Pids are reused: alone it identifies nothing
 /// for longer than a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Pid(pub i32);
 
 /// `pg_database.oid`; 0 is the whole server.

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::inspector::Inspector;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
 use crate::poller::{Poller, local_now};
@@ -22,7 +23,8 @@ use crate::view::{View, render_snapshot};
 ///
 /// # Panics
 ///
-/// When a poller or the watch over the files panics: half an exporter that looks whole would be worse than none.
+/// When a poller, an inspector or the watch over the files panics: half an exporter that looks whole
+/// would be worse than none.
 pub async fn serve(
     config: Config,
     registry_files: RegistryFiles,
@@ -35,6 +37,8 @@ pub async fn serve(
     let mut tasks = JoinSet::new();
     let mut views = Vec::new();
     for server in config.servers {
+        let (inspector, inspected) = Inspector::new(server.clone(), registry.clone());
+        tasks.spawn(inspector.run());
         let (poller, view) = Poller::new(
             server,
             config.poll,
@@ -44,7 +48,7 @@ pub async fn serve(
             Backoff::default(),
         );
         views.push(view);
-        tasks.spawn(poller.run());
+        tasks.spawn(poller.with_inspected(inspected).run());
     }
     tasks.spawn(registry_files.run(hangup));
     let options = server::Options {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Microseconds since the Unix epoch. Which clock it belongs to, the server's or ours, is said
 /// where it is used.
@@ -91,6 +91,21 @@ impl Serialize for Timestamp {
     }
 }
 
+/// As it is serialized; the infinities included.
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "infinity" => Ok(Self(i64::MAX)),
+            "-infinity" => Ok(Self(i64::MIN)),
+            text => text
+                .parse()
+                .map(|time: jiff::Timestamp| Self(time.as_microsecond()))
+                .map_err(de::Error::custom),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +121,16 @@ mod tests {
     fn infinities_are_words_and_not_a_panic() {
         assert_eq!(Timestamp::from_postgres_micros(i64::MAX).to_string(), "infinity");
         assert_eq!(Timestamp::from_postgres_micros(i64::MIN).to_string(), "-infinity");
+    }
+
+    #[test]
+    fn what_is_serialized_is_read_back() {
+        for micros in [0, -1, 1_796_040_000_000_001, i64::MAX, i64::MIN] {
+            let moment = Timestamp(micros);
+            let json = serde_json::to_string(&moment).unwrap();
+            assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), moment, "{json}");
+        }
+        assert!(serde_json::from_str::<Timestamp>("\"soon\"").is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub use snapshot::render_snapshot;
 
+use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
     Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
@@ -47,6 +48,8 @@ pub struct View {
     pub datnames: Arc<[Arc<str>]>,
     /// Hashes of the registry that the server computes differently; `None` until it was asked.
     pub hash_mismatches: Option<usize>,
+    /// What the server's databases told for the registry.
+    pub inspected: Arc<Inspected>,
 }
 
 /// Why a poll failed.

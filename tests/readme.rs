@@ -6,7 +6,7 @@ use std::path::Path;
 use pg_locks_exporter::cli::{self, Command};
 use pg_locks_exporter::config::{Config, World};
 use pg_locks_exporter::key::Key;
-use pg_locks_exporter::registry::{Database, Registry, Source};
+use pg_locks_exporter::registry::{Circumstances, Registry, Resolver, Signs, Source};
 
 const README: &str = include_str!("../README.md");
 
@@ -36,10 +36,14 @@ fn words(text: &str, prefix: &str, is_part: impl Fn(char) -> bool + Copy) -> BTr
 fn its_registry_names_the_keys_it_says() {
     let text = blocks("yaml registry").join("\n");
     let registry = Registry::parse(&[Source { name: "README".to_owned(), text }]).unwrap();
+    let told = Circumstances {
+        databases: vec![("app".into(), "UTF8".into())],
+        ..Circumstances::default()
+    };
+    let resolver = Resolver::new(registry.into(), "server".into(), &told);
     let name = |key: &str| {
-        let database = Database { name: Some("app"), is_utf8: true };
         let key: Key = key.parse().unwrap();
-        registry.resolve("server", database, key).display_name().into_owned()
+        resolver.resolve(Some("app"), key, Signs::default()).display_name().into_owned()
     };
     assert_eq!(name("6110350855857795459"), "recalc-reward-points");
     assert_eq!(name("42"), "nightly-billing");
@@ -64,7 +68,12 @@ fn its_configuration_loads() {
 
 #[test]
 fn every_flag_it_names_exists() {
-    let help = include_str!("golden/serve-help.txt");
+    let help = [
+        include_str!("golden/serve-help.txt"),
+        include_str!("golden/registry-list-help.txt"),
+        include_str!("golden/registry-suggest-help.txt"),
+    ]
+    .concat();
     let flags = words(README, "--", |c| c.is_ascii_alphanumeric() || "-.".contains(c));
     assert!(flags.contains("--registry.file"), "{flags:?}");
     // Of cargo, not of locks.

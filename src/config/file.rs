@@ -49,6 +49,7 @@ pub(super) struct ServerEntry {
     pub(super) name: Option<Entry<String>>,
     pub(super) dsn: Option<Entry<String>>,
     pub(super) password_file: Option<Entry<PathBuf>>,
+    pub(super) inspect: Option<Vec<Entry<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +67,7 @@ pub(super) struct LimitsSection {
     pub(super) applications: Option<Entry<usize>>,
     pub(super) databases: Option<Entry<usize>>,
     pub(super) registered_keys: Option<Entry<usize>>,
+    pub(super) values: Option<Entry<usize>>,
 }
 
 /// What is wrong with the form of a file. Holds keys, never values.

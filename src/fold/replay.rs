@@ -18,7 +18,8 @@ use crate::series::{Counters, LockSeries, OTHER};
 use crate::tracker::SessionId;
 use crate::view::{Polls, View};
 
-const LIMITS: Limits = Limits { keys: 4, applications: 3, databases: 3, registered_keys: 4 };
+const LIMITS: Limits =
+    Limits { keys: 4, applications: 3, databases: 3, registered_keys: 4, values: 100 };
 const APP: DatabaseOid = DatabaseOid(5);
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -587,7 +587,7 @@ fn locks_sql(server_version: &str) -> String {
 
 /// The statement below the comment that every `.sql` file opens with, which is for readers of the
 /// file: the server would parse it at every poll.
-fn without_comments(sql: &'static str) -> &'static str {
+pub(super) fn without_comments(sql: &'static str) -> &'static str {
     sql.find("SELECT").map_or(sql, |start| &sql[start..]).trim_end()
 }
 

@@ -241,6 +241,13 @@ impl Dsn {
         Self { password: Password::DsnFile(path), ..self }
     }
 
+    /// The same, to another database of the server.
+    pub fn with_database(&self, database: &str) -> Self {
+        let mut dsn = self.clone();
+        dsn.config.dbname(database);
+        dsn
+    }
+
     /// `HOST:PORT` of every host that may be tried, the socket's folder in its place for a local
     /// server. Never user or password.
     pub fn server_label(&self) -> &str {

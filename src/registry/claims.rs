@@ -197,10 +197,8 @@ impl Claim {
     }
 
     pub(super) fn rank(&self) -> Rank {
-        match self.shape.rank() {
-            Rank::Exact if !self.bindings.is_empty() => Rank::Values,
-            rank => rank,
-        }
+        let rank = self.shape.rank();
+        if rank == Rank::Exact && !self.bindings.is_empty() { Rank::Values } else { rank }
     }
 
     pub(super) fn holds_on(&self, server: &str) -> bool {
@@ -235,10 +233,8 @@ impl Claim {
             let names: Vec<&str> = self.bindings.iter().map(|(name, _)| &**name).collect();
             return Some(format!("values({})", names.join(",")).into());
         }
-        match &self.shape {
-            Shape::One(_) => None,
-            shape => Some(shape.to_string().into()),
-        }
+        let is_one = matches!(self.shape, Shape::One(_));
+        (!is_one).then(|| self.shape.to_string().into())
     }
 
     pub(super) fn candidate(&self) -> Candidate {

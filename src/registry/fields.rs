@@ -24,11 +24,7 @@ impl<'a> Fields<'a> {
         let Value::Mapping(pairs) = &node.value else {
             faults.add(
                 node.at,
-                format!(
-                    "{what} is a mapping with the fields {}, found {}",
-                    known.join(", "),
-                    node.kind()
-                ),
+                format!("{what} is a mapping with {}, found {}", listed(known), node.kind()),
             );
             return None;
         };
@@ -44,8 +40,11 @@ impl<'a> Fields<'a> {
                 faults.add(
                     key.at,
                     unquoted_placeholder(node).unwrap_or_else(|| {
-                        let known = known.join(", ");
-                        format!("unknown field {name:?} in {what}: the known ones are {known}")
+                        let mend = match nearest(name, known) {
+                            Some(nearest) => format!("did you mean {nearest}?"),
+                            None => format!("the known ones are {}", known.join(", ")),
+                        };
+                        format!("unknown field {name:?} in {what}: {mend}")
                     }),
                 );
                 incomplete = true;
@@ -69,10 +68,11 @@ impl<'a> Fields<'a> {
         self.node.at
     }
 
-    /// The one field that decides what the mapping is.
+    /// The one field that decides what the mapping is; `needed` says which may, for who gives none.
     pub(super) fn only_one_of(
         &self,
         names: &[&str],
+        needed: &str,
         faults: &mut Faults<'_>,
     ) -> Option<(&'a str, &'a Node)> {
         let mut given = self.fields.iter().filter(|(name, _)| names.contains(name));
@@ -85,7 +85,7 @@ impl<'a> Fields<'a> {
             }
             (None, _) if self.incomplete => None,
             (None, _) => {
-                faults.add(self.node.at, format!("one of {} is needed here", names.join(", ")));
+                faults.add(self.node.at, format!("{needed} is needed here"));
                 None
             }
         }
@@ -104,4 +104,23 @@ impl<'a> Fields<'a> {
             }
         }
     }
+}
+
+/// The fields of a mapping, or the first of very many.
+fn listed(fields: &[&str]) -> String {
+    const LISTED: usize = 10;
+    match fields {
+        [first, second, ..] if fields.len() > LISTED => {
+            format!("{first}, {second} and other fields")
+        }
+        _ => format!("the fields {}", fields.join(", ")),
+    }
+}
+
+/// What was probably meant.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |known: &str| strsim::damerau_levenshtein(name, known);
+    let near = known.iter().copied().min_by_key(|known| distance(known))?;
+    let is_near = distance(near) <= 2 && distance(near) < near.len().min(name.len());
+    is_near.then_some(near)
 }

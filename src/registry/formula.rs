@@ -241,12 +241,10 @@ impl Formula {
         depth: usize,
         faults: &mut Faults<'_>,
     ) -> Option<Self> {
-        let (name, input) = fields.only_one_of(&FUNCTIONS, faults)?;
+        let (name, input) =
+            fields.only_one_of(&FUNCTIONS, "a function, as in { hashtext: jobs },", faults)?;
         let function = parse_function(name, fields, faults);
-        let encoding = match fields.get("encoding") {
-            Some(node) => Some(parse_encoding(node, faults)),
-            None => None,
-        };
+        let encoding = fields.get("encoding").map(|node| parse_encoding(node, faults));
         let input = parse_input(name, input, depth, faults);
         let is_inner = depth > 0;
         let operations = Operations::parse(fields, name, is_inner, faults);
@@ -259,11 +257,7 @@ impl Formula {
             );
             return None;
         }
-        let encoding = match encoding {
-            Some(None) => return None,
-            Some(encoding) => encoding,
-            None => None,
-        };
+        let encoding = flatten(encoding)?;
         let formula = Self { function, input, encoding, operations, at };
         if formula.hashes_database_text()
             && let Input::Text(template) = &formula.input
@@ -388,15 +382,14 @@ impl Formula {
         let (Output::Word(word), Some(text), None) = (&output, text, self.encoding) else {
             return Ok(output);
         };
-        let call = match self.function {
-            Function::Hashtext => {
-                HashCall { function: HashFunction::Hashtext, text: text.into(), seed: 0 }
-            }
-            Function::Hashtextextended { seed } => {
-                HashCall { function: HashFunction::Hashtextextended, text: text.into(), seed }
-            }
-            _ => return Ok(output),
+        let (function, seed) = if self.function == Function::Hashtext {
+            (HashFunction::Hashtext, 0)
+        } else if let Function::Hashtextextended { seed } = self.function {
+            (HashFunction::Hashtextextended, seed)
+        } else {
+            return Ok(output);
         };
+        let call = HashCall { function, text: text.into(), seed };
         let server_value = facts.server_hashes.get(&call).copied();
         if let Ok(value) = i64::try_from(word.value) {
             calls.push(HashCheck { call, value });
@@ -586,10 +579,10 @@ impl fmt::Display for Formula {
             Input::Text(template) => write!(f, "{:?}", template.text())?,
             Input::Bytes(inner) => inner.fmt(f)?,
         }
-        match &self.function {
-            Function::Hashtextextended { seed } => write!(f, ", {seed}")?,
-            Function::Integer { base } => write!(f, ", base {base}")?,
-            _ => {}
+        if let Function::Hashtextextended { seed } = &self.function {
+            write!(f, ", {seed}")?;
+        } else if let Function::Integer { base } = &self.function {
+            write!(f, ", base {base}")?;
         }
         f.write_str(")")?;
         let Operations { slice, fold, is_little, number } = &self.operations;

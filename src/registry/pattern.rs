@@ -33,7 +33,7 @@ enum Form {
     Bigint(Half),
     Halves(Space, Half, Half),
     /// One 64-bit number as a pair.
-    Split(Formula),
+    Split(Box<Formula>),
     /// Any pair that is a well-formed packing of 7-bit characters.
     Packing,
     Range(i64, i64),
@@ -56,11 +56,11 @@ enum Space {
 #[derive(Debug)]
 enum Half {
     Number(i64),
-    Hash(Formula),
+    Hash(Box<Formula>),
     /// The OID of a table, and what is done to it.
-    Oid(String, Arithmetic),
+    Oid(String, Box<Arithmetic>),
     /// Anything; as an OID it is shown without a sign, and as it was before the arithmetic.
-    Any(Option<Arithmetic>),
+    Any(Option<Box<Arithmetic>>),
     Range(i64, i64),
 }
 
@@ -511,7 +511,12 @@ fn parse_form(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
                 FORMS.into_iter().chain(CLASS_FIELDS).chain(hash_fields()).collect();
             let fields = Fields::read(node, "a key", &known, faults)?;
             let deciders: Vec<&str> = FORMS.into_iter().chain(FUNCTIONS).collect();
-            let (name, value) = fields.only_one_of(&deciders, faults)?;
+            let (name, value) = fields.only_one_of(
+                &deciders,
+                "one of bigint, pair, split, packed, range, class or a function, as in \
+                 { hashtext: jobs },",
+                faults,
+            )?;
             if FORMS.contains(&name) {
                 let others: Vec<&str> = hash_fields()
                     .chain(CLASS_FIELDS)
@@ -538,7 +543,7 @@ fn parse_form(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
                 }
                 _ => {
                     let formula = Formula::parse_fields(&fields, node.at, faults)?;
-                    Some(Form::Bigint(Half::Hash(formula)))
+                    Some(Form::Bigint(Half::Hash(Box::new(formula))))
                 }
             }
         }
@@ -554,7 +559,7 @@ fn parse_bigint_form(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
             );
             None
         }
-        half => Some(Form::Bigint(half)),
+        half @ (Half::Number(_) | Half::Hash(_) | Half::Oid(..)) => Some(Form::Bigint(half)),
     }
 }
 
@@ -606,7 +611,7 @@ fn parse_split(node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
     {
         return Some(Form::Packing);
     }
-    Formula::parse(node, faults).map(Form::Split)
+    Formula::parse(node, faults).map(Box::new).map(Form::Split)
 }
 
 fn parse_class(fields: &Fields<'_>, node: &Node, faults: &mut Faults<'_>) -> Option<Form> {
@@ -748,7 +753,7 @@ fn parse_half(node: &Node, place: Place, faults: &mut Faults<'_>) -> Option<Half
                 faults.add(node.at, message);
                 return None;
             }
-            Formula::parse(node, faults).map(Half::Hash)
+            Formula::parse(node, faults).map(Box::new).map(Half::Hash)
         }
     }
 }
@@ -766,7 +771,7 @@ fn parse_oid(node: &Node, faults: &mut Faults<'_>) -> Option<Half> {
             );
             return None;
         }
-        return Some(Half::Any(Some(arithmetic)));
+        return Some(Half::Any(Some(Box::new(arithmetic))));
     }
     let name = parse_text("oid", table, faults)?;
     let is_qualified = name.split('.').filter(|part| !part.trim().is_empty()).count() >= 2;
@@ -777,7 +782,7 @@ fn parse_oid(node: &Node, faults: &mut Faults<'_>) -> Option<Half> {
         );
         return None;
     }
-    Some(Half::Oid(name, arithmetic?))
+    Some(Half::Oid(name, Box::new(arithmetic?)))
 }
 
 fn is_star(node: &Node) -> bool {
@@ -801,9 +806,12 @@ fn for_its_hash(text: &str) -> String {
 mod tests {
     use super::super::Source;
     use super::super::document::parse_document;
+    use super::super::encoding::Encoding;
+    use super::super::formula::ServerHashes;
+    use super::super::hash::hashtext;
     use super::*;
 
-    fn parse(text: &str) -> Result<KeyPattern, Vec<String>> {
+    fn parse(text: &str) -> Result<KeyRule, Vec<String>> {
         let source = Source { name: "f".into(), text: text.into() };
         let mut faults = Faults::new(&source);
         let pattern =
@@ -818,9 +826,15 @@ mod tests {
         }
     }
 
+    fn half(class: u16, high: Option<i32>, low: Option<i32>) -> Shape {
+        let part = |half: Option<i32>| half.map_or(Part::Any, |it| Part::One(it.cast_unsigned()));
+        Shape::Halves(class, part(high), part(low))
+    }
+
     #[test]
     fn each_form_stands_for_its_keys() {
-        let one = |key| Keys::One(key);
+        let one = Shape::One;
+        let bigint = |number| Shape::One(Key::bigint(number));
         let cases = [
             ("42", one(Key::bigint(42)), "42"),
             ("0x2a", one(Key::bigint(42)), "42"),
@@ -842,8 +856,8 @@ mod tests {
                 "hashtextextended(\"jobs\", -1)",
             ),
             ("{ pair: [7, 9] }", one(Key::pair(7, 9)), "(7,9)"),
-            ("{ pair: [7, \"*\"] }", Keys::PairsFrom(7), "(7,*)"),
-            ("{ pair: ['*', -9] }", Keys::PairsTo(-9), "(*,-9)"),
+            ("{ pair: [7, \"*\"] }", half(PAIR_CLASS, Some(7), None), "(7,*)"),
+            ("{ pair: ['*', -9] }", half(PAIR_CLASS, None, Some(-9)), "(*,-9)"),
             (
                 "{ pair: [{ hashtext: jobs }, { hashtext: \"job:nightly\" }] }",
                 one(Key::pair(-1_679_774_495, 1_973_311_789)),
@@ -852,7 +866,7 @@ mod tests {
             // Under seed 0 the low half of the long hash is the short one.
             (
                 "{ pair: [{ hashtextextended: jobs }, \"*\"] }",
-                Keys::PairsFrom(-1_679_774_495),
+                half(PAIR_CLASS, Some(-1_679_774_495), None),
                 "(hashtextextended(\"jobs\", 0),*)",
             ),
             // Scalars are texts where a text is asked for, whatever else YAML may see in them.
@@ -864,10 +878,101 @@ mod tests {
                 one(Key::bigint(hashtext(b"a{b}").into())),
                 "hashtext(\"a{b}\")",
             ),
+            ("{ crc32: mydb }", bigint(285_543_882), "crc32(\"mydb\")"),
+            (
+                "{ crc32: mydb, multiply: 2053462845 }",
+                bigint(586_353_752_304_064_290),
+                "crc32(\"mydb\") * 2053462845",
+            ),
+            // The order in the file is not the order in which it is done.
+            (
+                "{ crc32: /mydb, modulo: 4294967296, multiply: 1486364155 }",
+                bigint(2_054_976_106),
+                "crc32(\"/mydb\") * 1486364155 mod 4294967296",
+            ),
+            (
+                "{ sha256: my_lock, order: little }",
+                bigint(-7_326_441_835_665_241_985),
+                "sha256(\"my_lock\") little-endian",
+            ),
+            (
+                "{ sha256: \"default3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11\", slice: [12, 20], \
+                 add: -9223372036854775808 }",
+                bigint(-7_102_997_049_612_220_098),
+                "sha256(\"default3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11\")[12..20] \
+                 + -9223372036854775808",
+            ),
+            (
+                "{ uuid: 018f9f3c-6d7e-7b42-9a55-1c2d3e4f5a6b, fold: 8, and: 0x7fffffffffffffff }",
+                bigint(2_007_060_694_380_388_649),
+                "uuid(\"018f9f3c-6d7e-7b42-9a55-1c2d3e4f5a6b\") folded to 8 bytes \
+                 & 0x7fffffffffffffff",
+            ),
+            (
+                "{ djb2_xor: \"create-project:6f1c2d3e\", signed: true, abs: true }",
+                bigint(1_695_283_356),
+                "djb2_xor(\"create-project:6f1c2d3e\") signed abs",
+            ),
+            (
+                "{ pair: [{ crc32: { hex: { sha1: \"ClosureTree::Category\" }, slice: [0, 33] }, \
+                 and: 0x7fffffff }, 0] }",
+                one(Key::pair(433_585_466, 0)),
+                "(crc32(hex(sha1(\"ClosureTree::Category\"))[0..33]) & 0x7fffffff,0)",
+            ),
+            (
+                "{ split: { ascii7: jobs } }",
+                one(Key::pair(-708_896_969, -1)),
+                "split ascii7(\"jobs\")",
+            ),
+            (
+                "{ phash2: \"{{:ecto, nil, MyApp.Repo}}\" }",
+                bigint(41_811_489),
+                "phash2(\"{:ecto, nil, MyApp.Repo}\")",
+            ),
+            ("{ range: [1, 99] }", Shape::Range(1, 99), "1-99"),
+            ("{ range: [-9, 9] }", Shape::Range(-9, 9), "-9 to 9"),
+            ("{ packed: [5, 42] }", bigint((5 << 32) + 42), "packed(5,42)"),
+            ("{ packed: [-1, 4294967295] }", bigint(-1), "packed(-1,4294967295)"),
+            ("{ packed: [5, \"*\"] }", half(BIGINT_CLASS, Some(5), None), "packed(5,*)"),
+            (
+                "{ packed: [{ range: [1, 9] }, \"*\"] }",
+                Shape::Halves(BIGINT_CLASS, Part::Range(1, 9, true), Part::Any),
+                "packed(1-9,*)",
+            ),
+            (
+                "{ class: 4, classid: 0, objid: 102008 }",
+                one(Key::from_columns(0, 102_008, 4)),
+                "class 4: 0/102008",
+            ),
+            ("{ class: 4, classid: 0, objid: \"*\" }", half(4, Some(0), None), "class 4: 0/*"),
+            (
+                "{ multiple_of: 2053462845 }",
+                Shape::MultipleOf(2_053_462_845),
+                "multiple of 2053462845",
+            ),
+            ("{ split: { ascii7: \"*\" } }", Shape::Packing, "split ascii7(*)"),
+            (
+                "{ pair: [{ oid: app.jobs }, { hashtext: a }] }",
+                one(Key::pair(16384, 1_075_015_857)),
+                "(oid(\"app.jobs\"),hashtext(\"a\"))",
+            ),
+            (
+                "{ pair: [16185446, { oid: \"*\", xor: 0x80000000 }] }",
+                half(PAIR_CLASS, Some(16_185_446), None),
+                "(16185446,oid(*) xor 0x80000000)",
+            ),
         ];
         for (text, keys, written) in cases {
             let pattern = parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}"));
-            assert_eq!((pattern.keys, &*pattern.written), (keys, written), "{text}");
+            let hashes = ServerHashes::new();
+            let facts = Facts {
+                bindings: &[],
+                encoding: Some(Encoding::Utf8),
+                server_hashes: &hashes,
+                oids: &|table| (table == "app.jobs").then_some(16384),
+            };
+            let shape = pattern.shape(&facts, &mut Vec::new());
+            assert_eq!((shape, &*pattern.written), (Ok(keys), written), "{text}");
         }
     }
 
@@ -933,16 +1038,92 @@ mod tests {
                 "{ hashtext: a, hashtextextended: b }",
                 "1:34: hashtext and hashtextextended exclude each other: keep one",
             ),
-            ("{ seed: 3 }", "1:1: one of bigint, pair, hashtext, hashtextextended is needed here"),
             (
-                "{ crc32: a }",
-                "1:3: unknown field \"crc32\" in a key: \
-                 the known ones are bigint, pair, hashtext, hashtextextended, seed",
+                "{ seed: 3 }",
+                "1:1: one of bigint, pair, split, packed, range, class or a function, as in { hashtext: jobs }, is needed here",
+            ),
+            ("{ crc23: a }", "1:3: unknown field \"crc23\" in a key: did you mean crc32?"),
+            (
+                "{ crc32: a, slice: [0, 4] }",
+                "1:20: slice needs bytes, and crc32 gives a number: remove it",
             ),
             (
-                "{ pair: [{ pair: [1, 2] }, 3] }",
-                "1:12: unknown field \"pair\" in a hash: \
-                 the known ones are hashtext, hashtextextended, seed",
+                "{ md5: a, slice: [10, 18] }",
+                "1:18: slice [10, 18] goes past the end of the 16 bytes that md5 gives: shorten it",
+            ),
+            ("{ md5: a, slice: [8, 8] }", "1:18: slice [8, 8] is empty: its end is the byte after"),
+            (
+                "{ md5: a, slice: [0, 16] }",
+                "1:1: 16 bytes are more than the 8 of a number: add slice: [0, 8] or fold: 8",
+            ),
+            (
+                "{ sha1: a, fold: 8 }",
+                "1:18: 20 bytes cannot be folded into pieces of 8: choose a divisor",
+            ),
+            (
+                "{ crc32: { sha1: a, signed: true } }",
+                "1:29: signed needs a number, and bytes are needed here: remove it",
+            ),
+            (
+                "{ md5: { crc32: a } }",
+                "1:8: crc32 gives a number, and only bytes can be hashed again",
+            ),
+            (
+                "{ md5: { sha1: a }, encoding: utf-16le }",
+                "1:31: encoding is about a text, and bytes go in here: remove it",
+            ),
+            (
+                "{ md5: a, encoding: ebcdic }",
+                "1:21: unknown encoding \"ebcdic\": write utf-8, utf-16le, utf-16be, or a name that \
+                 PostgreSQL has for it, as in latin1",
+            ),
+            ("{ md5: a, order: native }", "1:18: order is big or little"),
+            (
+                "{ crc32: a, multiply: 1e3 }",
+                "1:23: 1e3 is in a notation that is not read here: write 1000",
+            ),
+            (
+                "{ crc32: a, modulo: 0 }",
+                "1:21: 0 is outside 1 to 18446744073709551615, where a modulus lies",
+            ),
+            ("{ crc32: a, signed: yes }", "1:21: signed is true or false"),
+            (
+                "{ uuid5: a }",
+                "1:1: uuid5 needs a namespace: add namespace: dns, url, oid, x500 or a UUID",
+            ),
+            ("{ sha1: a, base: 16 }", "1:18: sha1 takes no base: it belongs to integer; remove it"),
+            ("{ range: [9, 1] }", "1:10: the range [9, 1] is empty: write [1, 9]"),
+            ("{ range: 9 }", "1:10: a range has its first and its last number in a list: [1, 99]"),
+            (
+                "{ packed: ['*', '*'] }",
+                "1:11: both halves are free, which would name every bigint: fix one of them, or \
+                 give a range",
+            ),
+            (
+                "{ packed: [4294967295, 1] }",
+                "1:12: 4294967295 is above 2147483647, the largest int4: write its signed form -1 \
+                 (OIDs and the columns of pg_locks are unsigned)",
+            ),
+            (
+                "{ class: 2, classid: 1, objid: 1 }",
+                "1:10: objsubid 1 is a bigint key and 2 a pair: write the number, or { pair: [7, 9] }",
+            ),
+            (
+                "{ class: 4, classid: 1 }",
+                "1:10: class needs objid too: add objid: and a number, or \"*\" for any",
+            ),
+            (
+                "{ class: 4, classid: -1, objid: 1 }",
+                "1:22: -1 is outside 0 to 4294967295, where a column of pg_locks lies",
+            ),
+            ("{ range: [1, 2], objid: 1 }", "1:25: objid has no meaning beside range: remove it"),
+            (
+                "{ pair: [{ oid: jobs }, 1] }",
+                "1:17: \"jobs\" has no schema: write the table as schema.table, or \"*\" for any",
+            ),
+            (
+                "{ pair: [1, { oid: '*', modulo: 7 }] }",
+                "1:13: the OID in such a key cannot be told from it: only xor and add can be undone",
             ),
             (
                 "{ hashtext: a, hashtext: b }",
@@ -971,11 +1152,6 @@ mod tests {
                 "{database}",
                 "1:2: {database} without quotes is a mapping to YAML: write \"{database}\"",
             ),
-            (
-                "{ hashtext: \"cron:{database}\" }",
-                "1:13: placeholder {database} has no values: \
-                 write {{database}} if the braces belong to the text",
-            ),
         ];
         for (text, message) in cases {
             match parse(text) {
@@ -983,6 +1159,43 @@ mod tests {
                 Err(faults) => assert_eq!(faults, [message], "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_with_all_known_ones_when_none_is_near() {
+        let [fault] =
+            <[String; 1]>::try_from(parse("{ pair: [{ pairs: 1 }, 3] }").unwrap_err()).unwrap();
+        let begin = "1:12: unknown field \"pairs\" in a hash: the known ones are md5, sha1,";
+        assert!(fault.starts_with(begin), "{fault}");
+    }
+
+    #[test]
+    fn the_free_parts_of_a_key_are_shown_as_they_were_meant() {
+        let free = |rule: &str, key: Key| parse(rule).unwrap().free_values(key);
+        assert_eq!(free("{ pair: [7, \"*\"] }", Key::pair(7, -1)), ["-1"]);
+        assert_eq!(
+            free("{ packed: [5, \"*\"] }", Key::bigint((5 << 32) | 0xffff_fffe)),
+            ["4294967294"]
+        );
+        assert_eq!(
+            free("{ packed: [{ range: [-9, 9] }, \"*\"] }", Key::bigint((-1 << 32) | 7)),
+            ["-1", "7"]
+        );
+        assert_eq!(free("{ range: [1, 99] }", Key::bigint(42)), ["42"]);
+        let repack = "{ pair: [16185446, { oid: \"*\", xor: 0x80000000 }] }";
+        assert_eq!(free(repack, Key::from_columns(16_185_446, 2_147_500_032, 2)), ["16384"]);
+        assert_eq!(free("{ multiple_of: 7 }", Key::bigint(49)), ["7"]);
+        assert_eq!(free("{ split: { ascii7: \"*\" } }", Key::pair(-708_896_969, -1)), ["jobs"]);
+    }
+
+    #[test]
+    fn a_multiple_has_a_quotient_of_32_bits_that_is_not_0() {
+        let shape = Shape::MultipleOf(1000);
+        assert!(shape.matches(Key::bigint(4_294_967_295_000)));
+        for number in [0, 999, -1000, 4_294_967_296_000, 1500] {
+            assert!(!shape.matches(Key::bigint(number)), "{number}");
+        }
+        assert!(!shape.matches(Key::pair(0, 1000)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! [`resolver`](super::resolver). Here it is decided which of them are used, and what files change
 //! in them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::Source;
 use super::entry::{Entry, File, PresetUse, Presets, Values, parse_file};
@@ -65,11 +65,23 @@ pub(super) const PRESETS: &[(&str, &str)] = presets![
     "wal-g",
 ];
 
+/// The entries of each preset. They are the same in every registry, so they are parsed once.
+static ENTRIES: LazyLock<Vec<(&str, Vec<Entry>)>> = LazyLock::new(|| {
+    let parse = |(name, text): &(&'static str, &str)| {
+        let source = Source { name: (*name).to_owned(), text: (*text).to_owned() };
+        let mut faults = Faults::new(&source);
+        let file = parse_file(&source, true, &mut faults);
+        debug_assert!(faults.is_empty(), "{:?}", faults.finish());
+        (*name, file.entries)
+    };
+    PRESETS.iter().map(parse).collect()
+});
+
 /// The entries of the presets that the files want, with what they say of them.
 pub(super) fn choose(files: &mut [(File, Faults<'_>)]) -> Vec<Entry> {
     let wanted = wanted(files);
     let mut entries: Vec<Entry> = Vec::new();
-    for (name, text) in PRESETS {
+    for (name, preset) in ENTRIES.iter() {
         let values = match &wanted {
             Presets::All => &[][..],
             Presets::None => continue,
@@ -78,11 +90,7 @@ pub(super) fn choose(files: &mut [(File, Faults<'_>)]) -> Vec<Entry> {
                 None => continue,
             },
         };
-        let source = Source { name: (*name).to_owned(), text: (*text).to_owned() };
-        let mut faults = Faults::new(&source);
-        let preset = parse_file(&source, true, &mut faults);
-        debug_assert!(faults.is_empty(), "{:?}", faults.finish());
-        entries.extend(preset.entries.into_iter().map(|mut entry| {
+        entries.extend(preset.iter().cloned().map(|mut entry| {
             for (placeholder, list) in &mut entry.values {
                 if let Some((_, values)) = values.iter().find(|(given, _)| given == placeholder) {
                     *list = Values::List(values.clone());
@@ -121,7 +129,7 @@ fn wanted(files: &mut [(File, Faults<'_>)]) -> Presets {
 }
 
 fn check_use(used: &PresetUse, faults: &mut Faults<'_>) {
-    let Some((name, text)) = PRESETS.iter().find(|(name, _)| *name == &*used.name) else {
+    let Some((name, entries)) = ENTRIES.iter().find(|(name, _)| *name == &*used.name) else {
         let known: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
         faults.add(
             used.at,
@@ -132,10 +140,7 @@ fn check_use(used: &PresetUse, faults: &mut Faults<'_>) {
     if used.values.is_empty() {
         return;
     }
-    let source = Source { name: (*name).to_owned(), text: (*text).to_owned() };
-    let preset = parse_file(&source, true, &mut Faults::new(&source));
-    let placeholders: Vec<Arc<str>> = preset
-        .entries
+    let placeholders: Vec<Arc<str>> = entries
         .iter()
         .flat_map(|entry| entry.values.iter().map(|(name, _)| name.clone()))
         .collect();
@@ -155,7 +160,7 @@ fn check_use(used: &PresetUse, faults: &mut Faults<'_>) {
 }
 
 /// Entries without a key change the preset of their name.
-fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut Vec<Entry>) {
+fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
     let mut changed: Vec<(Arc<str>, String)> = Vec::new();
     for (file, faults) in files {
         for said in std::mem::take(&mut file.overrides) {
@@ -198,15 +203,12 @@ fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut Vec<Entry>) {
     }
 }
 
-/// The presets whose names share a word with this one.
+/// What was probably meant.
 fn similar(name: &str, entries: &[Entry]) -> String {
-    let words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| word.len() > 2).collect();
-    let mut names: Vec<&str> = entries
-        .iter()
-        .map(|entry| &*entry.name)
-        .filter(|known| words.iter().any(|word| known.contains(word)))
-        .collect();
-    names.dedup();
-    names.truncate(5);
-    if names.is_empty() { String::new() } else { format!(", or write {}", names.join(" or ")) }
+    let likeness = |entry: &Entry| strsim::jaro_winkler(name, &entry.name);
+    let nearest = entries.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match nearest {
+        Some(nearest) if likeness(nearest) > 0.85 => format!(", or write {}", nearest.name),
+        Some(_) | None => String::new(),
+    }
 }

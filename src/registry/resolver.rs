@@ -72,6 +72,8 @@ pub struct Signs<'a> {
     pub applications: &'a [Arc<str>],
     /// Unregistered keys that look like counted ids were seen around it.
     pub is_crowded: bool,
+    /// A name that is given without evidence, if somebody claims the key under it.
+    pub believed: Option<&'a str>,
 }
 
 impl Resolver {
@@ -161,7 +163,7 @@ impl Resolver {
         let encoding = Encoding::of_server(encoding);
         let oids = |table: &str| told.answers.table_oid(name, table);
         let mut calls = Vec::new();
-        let database = Some((name, &oids as &dyn Fn(&str) -> Option<u32>));
+        let database = Some((name, &oids as OidsOf<'_>));
         let layer = compute(unfinished, &told.server_hashes, encoding, database, &mut calls);
         if encoding == Some(Encoding::Utf8) {
             hash_checks.extend(calls);
@@ -232,6 +234,9 @@ impl Resolver {
         if !claim.entry.is_preset {
             return (None, false);
         }
+        if signs.believed == Some(&*claim.entry.name) {
+            return (None, true);
+        }
         if self.shared_classes.contains(&key.objsubid()) {
             return (Some(Doubt::SharedClass), false);
         }
@@ -297,7 +302,7 @@ impl Resolver {
     /// The series that exist before their key was ever seen, in a stable order: those of entries
     /// that name databases.
     pub fn armed(&self) -> Vec<Armed> {
-        let mut armed: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Armed> = BTreeMap::new();
+        let mut armed: BTreeMap<[Arc<str>; 3], Armed> = BTreeMap::new();
         for datname in self.named_databases() {
             let claims: Vec<&Claim> = self
                 .layers(Some(&datname))
@@ -324,7 +329,7 @@ impl Resolver {
                     (None, Some(key)) => key.to_string().into(),
                     (None, None) => continue,
                 };
-                let order = (datname.clone(), label.clone(), Arc::from(resolution.label()));
+                let order = [datname.clone(), label.clone(), resolution.label().into()];
                 let series = Armed { datname: datname.clone(), key: label, resolution };
                 armed.entry(order).or_insert(series);
             }
@@ -380,18 +385,21 @@ fn answered(entry: &Entry, answers: &Answers) -> Option<Entry> {
     Some(entry)
 }
 
+/// The OID of a table of a database.
+type OidsOf<'a> = &'a dyn Fn(&str) -> Option<u32>;
+
 /// Finishes what can be finished for an encoding, or for one database.
 fn compute(
     unfinished: &[Unfinished],
     server_hashes: &ServerHashes,
     encoding: Option<Encoding>,
-    database: Option<(&Arc<str>, &dyn Fn(&str) -> Option<u32>)>,
+    database: Option<(&Arc<str>, OidsOf<'_>)>,
     calls: &mut Vec<HashCheck>,
 ) -> Layer {
     let mut layer = Layer::default();
     for key in unfinished {
         let mut bindings = key.bindings.to_vec();
-        let mut oids: &dyn Fn(&str) -> Option<u32> = &|_| None;
+        let mut oids: OidsOf<'_> = &|_| None;
         if let Some((name, of_tables)) = database {
             bindings.push((super::DATABASE.into(), name.clone()));
             oids = of_tables;
@@ -426,7 +434,9 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
     let names: BTreeSet<&str> = claims.iter().map(|claim| &*claim.entry.name).collect();
     let policies = || claims.iter().map(|claim| &claim.entry.policy);
     let labels_value = claims.iter().all(|claim| claim.entry.labels_value);
-    let parameters = key.map(|key| parameters(&claims, key)).unwrap_or_default();
+    // Values under different names have nothing to do with each other.
+    let parameters = key.filter(|_| names.len() == 1);
+    let parameters = parameters.map(|key| parameters_of(&claims, key)).unwrap_or_default();
     let lock = match names.len() {
         1 if labels_value => display_name(&first.entry.name, &parameters).into(),
         1 => first.entry.name.clone(),
@@ -459,7 +469,7 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
 
 /// The parameters of all claims; where they differ, a claim that says which one is meant would be a
 /// guess.
-fn parameters(claims: &[&Claim], key: Key) -> Vec<(Arc<str>, String)> {
+fn parameters_of(claims: &[&Claim], key: Key) -> Vec<(Arc<str>, String)> {
     let mut merged: Vec<(Arc<str>, BTreeSet<String>)> = Vec::new();
     for (name, value) in claims.iter().flat_map(|claim| claim.parameters(key)) {
         match merged.iter_mut().find(|(known, _)| *known == name) {

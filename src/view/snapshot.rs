@@ -422,8 +422,13 @@ mod tests {
     }
 
     fn view() -> View {
-        let limits =
-            config::Limits { keys: 10, applications: 10, databases: 10, registered_keys: 10 };
+        let limits = config::Limits {
+            keys: 10,
+            applications: 10,
+            databases: 10,
+            registered_keys: 10,
+            values: 10,
+        };
         let registry = Arc::new(Registry::empty());
         let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &limits);
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };

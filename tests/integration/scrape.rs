@@ -21,6 +21,7 @@ locks:
     owner: growth
     description: Nightly recalculation of reward points
     last_held_within: 25h
+  - { name: vacuum-pages, key: { pair: [7, { oid: pg_catalog.pg_class }] }, databases: [app] }
 "#;
 
 /// The registered key, as an application takes it.
@@ -68,6 +69,8 @@ pg_advisory_registry_conflicts gauge
 pg_advisory_registry_entries gauge
 pg_advisory_registry_last_reload_successful gauge
 pg_advisory_registry_last_reload_timestamp_seconds gauge
+pg_advisory_registry_source_failures_total counter lock
+pg_advisory_registry_source_last_success_timestamp_seconds gauge lock
 pg_advisory_server_info gauge server version role
 pg_advisory_session_keys_max gauge server
 pg_advisory_sessions gauge server datname application_name state side
@@ -114,14 +117,18 @@ impl Stage {
         leaky.run("SELECT pg_advisory_lock(77)").await;
         let exporter = Exporter::builder()
             .config(&format!(
-                "servers:\n  - {{ name: direct, dsn: '{}' }}\n  - {{ name: pooled, dsn: '{}' }}",
+                "servers:\n  - {{ name: direct, dsn: '{}', inspect: [app] }}\n  - {{ name: pooled, dsn: '{}' }}",
                 postgres.dsn("postgres"),
                 pooler.dsn("app")
             ))
             .registry(REGISTRY)
             .start()
             .await;
-        exporter.scrape_fresh().await;
+        eventually("the database has told the OID", async || {
+            let scrape = exporter.scrape_fresh().await;
+            scrape.sample("pg_advisory_registry_source_last_success_timestamp_seconds").present();
+        })
+        .await;
 
         // Taken, awaited, and passed on, each before the eyes of the exporter.
         let brief = postgres.holds("brief", "1001").await;

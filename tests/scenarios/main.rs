@@ -36,7 +36,9 @@ use pg_locks_exporter::config::{Application, Applications, Limits};
 use pg_locks_exporter::fold::Fold;
 use pg_locks_exporter::metrics::exposition::{Format, render_families};
 use pg_locks_exporter::metrics::{Process, collect_families};
-use pg_locks_exporter::registry::{Database, DeclaredScope, Registry, Source};
+use pg_locks_exporter::registry::{
+    Circumstances, DeclaredScope, Registry, Resolver, Signs, Source,
+};
 use pg_locks_exporter::sample::{DatabaseName, FailureReason, Names, Sample};
 use pg_locks_exporter::tracker::{Change, KeyId, Tracker};
 use pg_locks_exporter::view::{Picture, Polls, View};
@@ -177,7 +179,7 @@ impl World {
             .map(|rule| Application::new(&rule.r#match, &rule.name).map_err(|e| e.to_string()))
             .collect::<Result<_, _>>()?;
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
-        let limits = Limits { keys, applications, databases, registered_keys };
+        let limits = Limits { keys, applications, databases, registered_keys, values: 1_000_000 };
         let rules = Arc::new(Applications::new(rules));
         let mut fold = Fold::new(SERVER.into(), registry.clone(), rules, &limits);
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
@@ -240,13 +242,15 @@ fn parse_registry(text: &str) -> Result<Arc<Registry>, String> {
     Ok(Arc::new(registry))
 }
 
-fn declared_scope(registry: &Registry, names: &Names, key: KeyId) -> Option<DeclaredScope> {
-    let known = names.databases.get(&key.database);
-    let database = Database {
-        name: known.map(|database| &*database.name),
-        is_utf8: known.is_some_and(DatabaseName::is_utf8),
+fn declared_scope(registry: &Arc<Registry>, names: &Names, key: KeyId) -> Option<DeclaredScope> {
+    let databases = names.databases.values();
+    let told = Circumstances {
+        databases: databases.map(|it| (it.name.clone(), it.encoding.clone())).collect(),
+        ..Circumstances::default()
     };
-    registry.resolve(SERVER, database, key.key).scope
+    let database = names.databases.get(&key.database).map(|database| &*database.name);
+    let resolver = Resolver::new(registry.clone(), SERVER.into(), &told);
+    resolver.resolve(database, key.key, Signs::default()).scope
 }
 
 /// Runs one file. The error says at which poll, what was expected and what there was.

@@ -48,7 +48,7 @@ impl PgBouncer {
         let port = Port::reserve();
         let users = home.path().join("users.txt");
         let settings = home.path().join("pgbouncer.ini");
-        fs::write(&users, "\"postgres\" \"\"\n").expect("the folder is ours");
+        fs::write(&users, "\"postgres\" \"\"\n\"reader\" \"\"\n").expect("the folder is ours");
         fs::write(
             &settings,
             format!(

@@ -1,0 +1,139 @@
+//! `locks registry …` as it is typed.
+//!
+//! It owns flags and their help only. What the commands do is in [`lint`](crate::lint),
+//! [`listing`](crate::listing) and [`suggest`](crate::suggest).
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{ConnectionArgs, FileArgs, SecretText};
+use crate::duration::parse_duration;
+
+/// `locks registry`
+#[derive(Args, Debug)]
+pub struct RegistryArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: RegistryCommand,
+}
+
+/// The commands of `locks registry`.
+#[derive(Debug, Subcommand)]
+pub enum RegistryCommand {
+    /// Check registry files: every fault with its place and its mend, and every conflict.
+    #[command(after_long_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// List every name and the keys it names.
+    #[command(after_long_help = LIST_EXAMPLES)]
+    List(ListArgs),
+    /// Write registry entries for the keys that are held or awaited now and have no name.
+    #[command(after_long_help = SUGGEST_EXAMPLES)]
+    Suggest(SuggestArgs),
+}
+
+const CHECK_EXAMPLES: &str = "\
+Files are checked together, as the exporter loads them, since two of them may name one key. A
+summary goes to standard output, faults and conflicts to standard error. Exit code 0 when there are
+none, 1 otherwise.
+
+Examples:
+  Before a commit:
+    locks registry check registry.yaml payments.yaml
+  What another program wrote:
+    render-registry | locks registry check -";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  All names of two files:
+    locks registry list --registry.file a.yaml --registry.file b.yaml
+  What may name a key in one database, for a script:
+    locks registry list --registry.file a.yaml --database app --json";
+
+const SUGGEST_EXAMPLES: &str = "\
+The output is a registry file. Its names are placeholders, made of application names, and say
+nothing about what a key means: rename them. What is more than seen is marked with \"guess:\".
+
+Without --from it connects as `locks serve` does and looks twice, a second apart. A lock that is
+held for a moment now and then takes more: --samples 600 looks for ten minutes, and Ctrl-C ends it
+early with what was seen so far.
+
+Examples:
+  From an empty registry to a first one:
+    locks registry suggest > registry.yaml
+  What an exporter sees that no file names yet:
+    locks registry suggest --from http://db-1:10187 --registry.file registry.yaml";
+
+/// Flags of `locks registry check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Registry files; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+}
+
+/// Flags of `locks registry list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Which files.
+    #[command(flatten)]
+    pub registry: RegistryFileArgs,
+
+    /// Only what may name a key in this database
+    #[arg(long, value_name = "NAME")]
+    pub database: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which registry files to read, where no configuration file says it.
+#[derive(Args, Debug)]
+pub struct RegistryFileArgs {
+    /// Registry in YAML; may be given several times
+    ///
+    /// In the environment, several are separated by commas.
+    #[arg(
+        long = "registry.file",
+        value_name = "FILE",
+        env = "LOCKS_REGISTRY_FILE",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub files: Vec<PathBuf>,
+}
+
+/// Flags of `locks registry suggest`.
+#[derive(Args, Debug)]
+pub struct SuggestArgs {
+    /// Which server.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// Read a running exporter at this address instead of connecting to a server
+    ///
+    /// As in http://db-1:10187, or http://NAME:PASSWORD@db-1:10187 where it asks for one.
+    #[arg(long, value_name = "URL", help_heading = "Where to connect", conflicts_with_all = ["dsn", "dsn_file"])]
+    pub from: Option<SecretText>,
+
+    /// Which files.
+    #[command(flatten)]
+    pub files: FileArgs,
+
+    /// How often to look
+    #[arg(long, value_name = "N", default_value = "2", help_heading = "Looking")]
+    pub samples: NonZeroU32,
+
+    /// Time between two looks
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1s",
+        value_parser = parse_duration,
+        help_heading = "Looking"
+    )]
+    pub interval: Duration,
+}

@@ -1,0 +1,470 @@
+//! The reader behind `--from`: gets the snapshot of a running exporter over HTTP.
+//!
+//! One request on one connection, with a bound on time and size. It knows where an exporter lives
+//! and what can go wrong on the way; what the bytes mean is [`snapshot`](crate::snapshot)'s
+//! business. A password in the address is sent and never shown: not in an error, nor in the debug
+//! form.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::snapshot::{ParseSnapshotError, Snapshot, parse_snapshot};
+
+/// For connecting, asking and reading together: an exporter answers from memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Some hundred thousand locks; nothing larger is read into memory.
+const MAX_BODY_BYTES: usize = 256 << 20;
+
+/// Of what a refusal says, this much is passed on.
+const MAX_REASON_CHARS: usize = 200;
+
+const SNAPSHOT_PATH: &str = "/api/v1/locks";
+
+/// Where a running exporter is.
+#[derive(Clone)]
+pub struct Exporter {
+    host: String,
+    /// `None` where the address says none: 80, as for every address.
+    port: Option<u16>,
+    /// What stands before the exporter's own paths, without a slash at the end.
+    prefix: String,
+    /// `Basic …`, marked as a secret.
+    authorization: Option<HeaderValue>,
+}
+
+/// Why a text is not the address of an exporter. Never quotes it: there may be a password in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseAddressError {
+    /// TLS.
+    #[error(
+        "https is not supported yet: use http, over an SSH tunnel or a proxy on this machine where \
+         the network is not to be trusted"
+    )]
+    Https,
+    /// No scheme.
+    #[error("an address begins with http://, as in http://db-1:10187")]
+    NoScheme,
+    /// No host, or no number as port, or characters that no address has.
+    #[error("not an address: write http://HOST:PORT, as in http://db-1:10187")]
+    Syntax,
+    /// Credentials that are not percent-encoded as they should be.
+    #[error(
+        "name and password are not readable: write %40 for @, %3A for :, %2F for / and %25 for %"
+    )]
+    Credentials,
+}
+
+/// What stood between us and a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Nobody there.
+    #[error("cannot connect{}", if *.no_port { "; an exporter listens on port 10187, and the address has no port" } else { "" })]
+    Connect {
+        /// The address left the port open.
+        no_port: bool,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Somebody who says nothing, or too slowly.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Timeout,
+    /// Somebody who does not speak HTTP, or hung up.
+    #[error("the answer broke off or is not HTTP")]
+    Http(#[source] hyper::Error),
+    /// More than anybody's locks.
+    #[error("the answer is larger than {} MiB", MAX_BODY_BYTES >> 20)]
+    TooLarge,
+    /// Another answer than 200.
+    #[error("{}", render_status(*.0, .1))]
+    Status(StatusCode, String),
+    /// An answer that is not what was asked for.
+    #[error(transparent)]
+    Snapshot(#[from] ParseSnapshotError),
+}
+
+impl Exporter {
+    /// Reads an address as people type it: `http://[NAME:PASSWORD@]HOST[:PORT][/PREFIX]`.
+    pub fn parse(text: &str) -> Result<Self, ParseAddressError> {
+        let text = text.trim();
+        let (scheme, rest) = text.split_once("://").ok_or(ParseAddressError::NoScheme)?;
+        if scheme.eq_ignore_ascii_case("https") {
+            return Err(ParseAddressError::Https);
+        }
+        if !scheme.eq_ignore_ascii_case("http") {
+            return Err(ParseAddressError::NoScheme);
+        }
+        if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ParseAddressError::Syntax);
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        if path.contains(['?', '#']) {
+            return Err(ParseAddressError::Syntax);
+        }
+        let (credentials, place) = match authority.rsplit_once('@') {
+            Some((credentials, place)) => (Some(credentials), place),
+            None => (None, authority),
+        };
+        let (host, port) = parse_place(place).ok_or(ParseAddressError::Syntax)?;
+        Ok(Self {
+            host,
+            port,
+            // Who copies it from a browser or a scrape configuration copies a path too.
+            prefix: ["/metrics", SNAPSHOT_PATH]
+                .iter()
+                .find_map(|known| path.strip_suffix(known))
+                .unwrap_or(path)
+                .trim_end_matches('/')
+                .to_owned(),
+            authorization: credentials.map(render_authorization).transpose()?,
+        })
+    }
+
+    /// Gets what it sees now.
+    pub async fn fetch_snapshot(&self) -> Result<Snapshot, ReadError> {
+        let body = timeout(PATIENCE, self.fetch(SNAPSHOT_PATH));
+        let body = body.await.map_err(|_| ReadError::Timeout)??;
+        Ok(parse_snapshot(&body)?)
+    }
+
+    async fn fetch(&self, path: &str) -> Result<Bytes, ReadError> {
+        let port = self.port.unwrap_or(80);
+        let stream = TcpStream::connect((self.host.as_str(), port))
+            .await
+            .map_err(|source| ReadError::Connect { no_port: self.port.is_none(), source })?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(ReadError::Http)?;
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = format!("{}{path}", self.prefix)
+            .parse()
+            // `parse` let no character through that a path cannot have.
+            .unwrap_or_else(|_| hyper::Uri::from_static(SNAPSHOT_PATH));
+        let headers = request.headers_mut();
+        if let Ok(host) = HeaderValue::from_str(&self.place()) {
+            headers.insert(header::HOST, host);
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(ReadError::Http)?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(body_error);
+            if head.status == StatusCode::OK {
+                return Ok(body?.to_bytes());
+            }
+            let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
+            let said = match location {
+                Some(location) => Bytes::copy_from_slice(location),
+                None => body.map(|body| body.to_bytes()).unwrap_or_default(),
+            };
+            Err(ReadError::Status(head.status, first_line(&said)))
+        };
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            // The connection moves the bytes. When it ends first, the answer has all it will get,
+            // and what it lacks is the connection's fault.
+            ended = connection => match (answer.await, ended) {
+                (Err(ReadError::Http(_)), Err(error)) => Err(ReadError::Http(error)),
+                (answer, _) => answer,
+            },
+        }
+    }
+
+    /// `Host`
+    fn place(&self) -> String {
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        self.port.map_or(host.clone(), |port| format!("{host}:{port}"))
+    }
+}
+
+/// The address without name and password.
+impl fmt::Display for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.place(), self.prefix)
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exporter({self})")
+    }
+}
+
+fn parse_place(place: &str) -> Option<(String, Option<u16>)> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            let _: std::net::Ipv6Addr = host.parse().ok()?;
+            (host, port.strip_prefix(':').or(port.is_empty().then_some(""))?)
+        }
+        None => place.split_once(':').unwrap_or((place, "")),
+    };
+    if host.is_empty() || host.contains(['[', ']', '%']) || port.contains(':') {
+        return None;
+    }
+    let port = if port.is_empty() { None } else { Some(port.parse().ok()?) };
+    Some((host.to_owned(), port))
+}
+
+fn render_authorization(credentials: &str) -> Result<HeaderValue, ParseAddressError> {
+    let (name, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+    let mut plain = decode_percent(name).ok_or(ParseAddressError::Credentials)?;
+    plain.push(b':');
+    plain.extend(decode_percent(password).ok_or(ParseAddressError::Credentials)?);
+    let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(plain)))
+        .map_err(|_| ParseAddressError::Credentials)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn decode_percent(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            u8::try_from(digit()? * 16 + digit()?).ok()?
+        } else {
+            byte
+        });
+    }
+    Some(decoded)
+}
+
+fn body_error(error: Box<dyn std::error::Error + Send + Sync>) -> ReadError {
+    if error.is::<LengthLimitError>() {
+        return ReadError::TooLarge;
+    }
+    match error.downcast::<hyper::Error>() {
+        Ok(error) => ReadError::Http(*error),
+        Err(_) => ReadError::TooLarge,
+    }
+}
+
+/// For a terminal: whatever is at that address may say anything.
+fn first_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let line = said.trim_start().lines().next().unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect()
+}
+
+fn render_status(status: StatusCode, said: &str) -> String {
+    let mend = match status {
+        StatusCode::UNAUTHORIZED => {
+            "write name and password into the address, as in http://NAME:PASSWORD@HOST:PORT"
+        }
+        StatusCode::FORBIDDEN => {
+            "use its IP address, or start the exporter with --web.allowed-hosts and this name"
+        }
+        StatusCode::NOT_FOUND => {
+            "is this a locks exporter? The address is that of its landing page, without /metrics"
+        }
+        status if status.is_redirection() => "use the address it names",
+        status if status.is_server_error() => "look into the log of the exporter",
+        _ => "is this a locks exporter?",
+    };
+    if said.is_empty() || said.starts_with('<') {
+        format!("answered {status}: {mend}")
+    } else {
+        format!("answered {status} ({said}): {mend}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_type_them() {
+        let cases = [
+            ("http://db-1:10187", "http://db-1:10187"),
+            ("http://db-1:10187/", "http://db-1:10187"),
+            ("HTTP://db-1", "http://db-1"),
+            (" http://[::1]:10187\n", "http://[::1]:10187"),
+            ("http://db-1:10187/metrics", "http://db-1:10187"),
+            ("http://db-1:10187/api/v1/locks", "http://db-1:10187"),
+            ("http://proxy/locks/", "http://proxy/locks"),
+            ("http://me:p%40ss@db-1:1", "http://db-1:1"),
+            ("http://me:p@ss@db-1:1", "http://db-1:1"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(Exporter::parse(text).unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_the_mend_and_not_quoted() {
+        use ParseAddressError::{Credentials, Https, NoScheme, Syntax};
+        let cases = [
+            ("db-1:10187", NoScheme),
+            ("", NoScheme),
+            ("ftp://secret@db-1", NoScheme),
+            ("https://me:secret@db-1:10187", Https),
+            ("http://", Syntax),
+            ("http://:10187", Syntax),
+            ("http://db-1:secret", Syntax),
+            ("http://db-1:65536", Syntax),
+            ("http://::1:10187", Syntax),
+            ("http://[::1", Syntax),
+            ("http://[::1]x", Syntax),
+            ("http://db 1", Syntax),
+            ("http://db-1/?q", Syntax),
+            ("http://me:secret%4@db-1", Credentials),
+            ("http://me:%zz@db-1", Credentials),
+        ];
+        for (text, error) in cases {
+            let refusal = Exporter::parse(text).unwrap_err();
+            assert_eq!(refusal, error, "{text}");
+            assert!(!refusal.to_string().contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_password_is_sent_and_never_shown() {
+        let exporter = Exporter::parse("http://me:S3cr%33t@db-1").unwrap();
+        assert_eq!(exporter.authorization.as_ref().unwrap(), "Basic bWU6UzNjcjN0");
+        let shown = format!("{exporter} {exporter:?} {:?}", exporter.authorization);
+        assert!(!shown.contains("S3c") && !shown.contains("bWU"), "{shown}");
+    }
+
+    /// Answers one request with these bytes; gives back what was asked.
+    async fn answering(answer: &'static [u8]) -> (String, tokio::task::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://me:secret@{}", listener.local_addr().unwrap());
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(answer).await.unwrap();
+            String::from_utf8(asked).unwrap()
+        });
+        (url, asked)
+    }
+
+    async fn refusal(answer: &'static [u8]) -> String {
+        let (url, _) = answering(answer).await;
+        let error = Exporter::parse(&url).unwrap().fetch_snapshot().await.unwrap_err();
+        assert!(!format!("{error:?}").contains("secret"));
+        let cause = error.source().map(|cause| format!(": {cause}"));
+        format!("{error}{}", cause.unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_is_asked_for_with_host_and_credentials() {
+        let (url, asked) = answering(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 26\r\n\r\n{\"schema\":1,\"servers\":[]}\n",
+        )
+        .await;
+        let exporter = Exporter::parse(&url).unwrap();
+        assert!(exporter.fetch_snapshot().await.unwrap().servers.is_empty());
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("GET /api/v1/locks HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("authorization: Basic bWU6c2VjcmV0\r\n"), "{asked}");
+        assert!(asked.contains(&format!("host: {}\r\n", exporter.place())), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_chunks_and_one_that_ends_with_the_connection_are_read() {
+        for answer in [
+            &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+               C\r\n{\"schema\":1,\r\nD\r\n\"servers\":[]}\r\n0\r\n\r\n"[..],
+            b"HTTP/1.0 200 OK\r\n\r\n{\"schema\":1,\"servers\":[]}",
+        ] {
+            let (url, _) = answering(answer).await;
+            Exporter::parse(&url).unwrap().fetch_snapshot().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_snapshot_says_how_to_mend_it() {
+        let cases: [(&[u8], &str); 9] = [
+            (
+                b"HTTP/1.1 403 Forbidden\r\nContent-Length: 11\r\n\r\nother\x1b[1m\nx",
+                "answered 403 Forbidden (other[1m): use its IP address, or start the exporter \
+                 with --web.allowed-hosts",
+            ),
+            (
+                b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+                "answered 401 Unauthorized: write name and password into the address",
+            ),
+            (
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\n\r\n<html>",
+                "answered 404 Not Found: is this a locks exporter?",
+            ),
+            (
+                b"HTTP/1.1 301 Moved\r\nLocation: http://b/\r\nContent-Length: 0\r\n\r\n",
+                "answered 301 Moved Permanently (http://b/): use the address it names",
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
+                "no snapshot of locks: is there another program at this address?",
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"schema\":9}",
+                "a snapshot of schema 9, and this program reads schema 1",
+            ),
+            (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the answer broke off or is not HTTP: "),
+            (b"", "the answer broke off or is not HTTP: "),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+                "the answer broke off or is not HTTP: ",
+            ),
+        ];
+        for (answer, expected) in cases {
+            let said = refusal(answer).await;
+            assert!(said.starts_with(expected), "{:?}: {said}", String::from_utf8_lossy(answer));
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_told_with_the_default_port_where_none_was_given() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let error = Exporter::parse(&url).unwrap().fetch_snapshot().await.unwrap_err();
+        assert_eq!(error.to_string(), "cannot connect");
+        assert!(error.source().is_some());
+        let no_port = ReadError::Connect { no_port: true, source: io::ErrorKind::TimedOut.into() };
+        assert!(no_port.to_string().contains("10187"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_who_says_nothing_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let error = Exporter::parse(&url).unwrap().fetch_snapshot().await.unwrap_err();
+        assert_eq!(error.to_string(), "no answer within 10 s");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text: String) {
+            let _ = Exporter::parse(&text);
+            let _ = Exporter::parse(&format!("http://{text}"));
+        }
+    }
+}
