@@ -76,15 +76,18 @@ Examples:
   A log with every advisory lock named, its deadlocks and waits below it:
     locks explain --registry.file registry.yaml < postgresql.log";
 
+const WHAT_HELP: &str = "\
+Keys and texts; nothing or - reads log text from standard input
+
+A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock [16384,0,42,1], or \
+as class 5: 0/102747. Any other text is hashed in every way that applications are known to make \
+keys.";
+
 /// Flags of `locks explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
     /// Keys and texts; nothing or - reads log text from standard input
-    ///
-    /// A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock
-    /// [16384,0,42,1], or as class 5: 0/102747. Any other text is hashed in every way that
-    /// applications are known to make keys.
-    #[arg(value_name = "WHAT", allow_negative_numbers = true)]
+    #[arg(long_help = WHAT_HELP, value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
 
     /// Take every WHAT for a text, also one that looks like a key
@@ -448,10 +451,10 @@ mod tests {
 
     fn serve(line: &str) -> ServeArgs {
         let line = format!("locks serve {line}").trim_end().replace("  ", " ");
-        match parse_line(&line).unwrap().command {
-            Command::Serve(args) => args,
-            other => panic!("{other:?}"),
-        }
+        let Command::Serve(args) = parse_line(&line).unwrap().command else {
+            panic!("serve was asked for: {line}");
+        };
+        args
     }
 
     #[test]

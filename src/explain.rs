@@ -180,7 +180,7 @@ mod tests {
             ("misread", &["2615192107", "2615192801", "18446744073709551615"], b""),
             ("deadlock", &[], deadlock),
             ("log", &["-"], log),
-            ("json", &["--json", "42", "jobs", "-"], deadlock),
+            ("json", &["--json", "42", "-"], deadlock),
         ];
         for (name, arguments, input) in cases {
             let output = explained(arguments, input);

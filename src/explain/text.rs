@@ -217,6 +217,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
+            '\0' => quoted.push_str("\\0"),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
             // Also what YAML takes for the end of a line, and what it does not allow.
@@ -287,13 +288,15 @@ mod tests {
     use super::*;
 
     /// What the tools themselves compute, or what was taken as a lock by their formula.
-    const KEYS: [(&str, &str, &str); 24] = [
+    const KEYS: [(&str, &str, &str); 26] = [
         ("hashtextextended", "cron:recalc-reward-points", "6110350855857795459"),
         ("hashtext", "alembic", "-441799288"),
         ("hashtext, second half free", "jobs", "(-1679774495,*)"),
         ("md5", "good_jobs-3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11", "422608320970316224"),
         ("sha1, little-endian", "some very long name", "1765484347666752899"),
         ("sha224", "mydb.pgboss.pgboss", "8820760855626851337"),
+        ("sha224 of database and schema", "pgboss", "8820760855626851337"),
+        ("crc32 of schema, table and database", "schema_migrations", "2103762914"),
         ("sha256", "good_jobs-3f0d0c6e-7b0a-4a58-9a3e-0e5b0f4c2a11", "-4879616444660495535"),
         ("sha256, little-endian", "my_lock", "-7326441835665241985"),
         ("crc32", "pdf-creation", "572123647"),
@@ -327,7 +330,7 @@ mod tests {
         for (name, text, expected) in KEYS {
             let way = ways.iter().find(|way| way.name == name).unwrap();
             let written = way.key.filled(text);
-            let made = evaluate(&written, None).unwrap_or_else(|| panic!("{written}"));
+            let made = evaluate(&written, Some("mydb")).unwrap_or_else(|| panic!("{written}"));
             assert_eq!(label(&made), expected, "{written}");
         }
     }
