@@ -467,7 +467,9 @@ mod tests {
     fn the_help_of_every_command_is_the_one_reviewed() {
         let mut root = Cli::command().term_width(100);
         root.build();
-        for path in ["serve", "registry", "registry check", "registry list", "registry suggest"] {
+        for path in
+            ["serve", "registry", "registry check", "registry list", "registry suggest", "explain"]
+        {
             let mut command = &mut root;
             for name in path.split(' ') {
                 command = command.find_subcommand_mut(name).unwrap();

@@ -72,6 +72,7 @@ fn every_flag_it_names_exists() {
         include_str!("golden/serve-help.txt"),
         include_str!("golden/registry-list-help.txt"),
         include_str!("golden/registry-suggest-help.txt"),
+        include_str!("golden/explain-help.txt"),
     ]
     .concat();
     let flags = words(README, "--", |c| c.is_ascii_alphanumeric() || "-.".contains(c));
