@@ -43,6 +43,11 @@ pub enum Command {
     /// Run the exporter: poll the servers and serve what is seen to Prometheus and to people.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+
+    /// Say what a key is, or name every advisory lock in a log: needs no server.
+    #[command(after_long_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+
     /// Names for keys: check registry files, list what they name, suggest entries for the rest.
     Registry(registry::RegistryArgs),
 }
@@ -59,6 +64,53 @@ Examples:
     locks serve --dsn-file /run/secrets/locks-dsn
   Watch several, let others on the network scrape:
     locks serve --config.file locks.yaml --web.listen-address :10187";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  As the application wrote it, as pg_locks shows it, as a log names it:
+    locks explain 42 -1 7,9
+    locks explain 4294967295/4294967295/1
+    locks explain 'advisory lock [16384,10,4294967294,2]'
+  Which keys an application may have made of a text:
+    locks explain cron:nightly
+  A log with every advisory lock named, its deadlocks and waits below it:
+    locks explain --registry.file registry.yaml < postgresql.log";
+
+/// Flags of `locks explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Keys and texts; nothing or - reads log text from standard input
+    ///
+    /// A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock
+    /// [16384,0,42,1], or as class 5: 0/102747. Any other text is hashed in every way that
+    /// applications are known to make keys.
+    #[arg(value_name = "WHAT", allow_negative_numbers = true)]
+    pub what: Vec<String>,
+
+    /// Take every WHAT for a text, also one that looks like a key
+    #[arg(long = "string")]
+    pub string: bool,
+
+    /// Database of the key: which entries name it, and what {database} stands for
+    #[arg(long = "database", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub database: Option<String>,
+
+    /// Registry in YAML: which key has which name; may be given several times
+    ///
+    /// In the environment, several are separated by commas.
+    #[arg(
+        long = "registry.file",
+        value_name = "FILE",
+        env = "LOCKS_REGISTRY_FILE",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub registry_files: Vec<PathBuf>,
+
+    /// Print JSON, one object on a line; of a log only what was found in it
+    #[arg(long = "json")]
+    pub json: bool,
+}
 
 /// Flags of `locks serve`.
 #[derive(Args, Debug)]
@@ -328,8 +380,23 @@ impl fmt::Display for ListenAddress {
 /// pieces of its password there.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let command = without_empty_variables(Cli::command());
+    let arguments = arguments.into_iter().map(with_parentheses);
     let matches = command.try_get_matches_from(arguments).map_err(redact)?;
     Cli::from_arg_matches(&matches)
+}
+
+/// The pair `-7,9` would be taken for flags, which a number is not: it is put into parentheses,
+/// which the shell would have made somebody quote.
+fn with_parentheses(argument: OsString) -> OsString {
+    let is_number = |text: &str| text.parse::<i32>().is_ok();
+    match argument.to_str().and_then(|text| text.split_once(',')) {
+        Some((first, second))
+            if first.starts_with('-') && is_number(first) && is_number(second.trim()) =>
+        {
+            format!("({first},{})", second.trim()).into()
+        }
+        Some(_) | None => argument,
+    }
 }
 
 /// Templates write variables whether they have a value or not; an empty one says nothing.
@@ -467,6 +534,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_with_a_minus_are_no_flags() {
+        let line = "locks explain -1 -9223372036854775808 -7,9 7,-9 - --json -2147483648";
+        let Command::Explain(args) = parse_line(line).unwrap().command else {
+            panic!("explain was asked for");
+        };
+        let what = ["-1", "-9223372036854775808", "(-7,9)", "7,-9", "-", "-2147483648"];
+        assert_eq!(args.what, what);
+        assert!(args.json);
+    }
+
+    #[test]
     fn mistakes_exit_with_2_and_help_with_0() {
         for line in [
             "locks",
@@ -477,6 +555,8 @@ mod tests {
             "locks serve --web.listen-address 10187",
             "locks serve --dsn a --dsn-file b",
             "locks serve --dsn host=h user=u",
+            "locks explain --jason",
+            "locks explain -x",
         ] {
             assert_eq!(parse_line(line).unwrap_err().exit_code(), 2, "{line}");
         }

@@ -30,6 +30,7 @@
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
+//! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
 //! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
 //! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
 //! | [`lint`], [`listing`], [`suggest`] | `locks registry check`, `list` and `suggest` | reads files |
@@ -100,6 +101,7 @@ pub mod server;
 pub mod serve;
 
 pub mod client;
+pub mod explain;
 pub mod snapshot;
 
 pub mod survey;

@@ -4,21 +4,21 @@
 //! asked; 1 is a failure at run time.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use pg_locks_exporter::cli::registry::{CheckArgs, ListArgs, RegistryCommand, SuggestArgs};
-use pg_locks_exporter::cli::{self, Command, ListenAddress, ServeArgs};
+use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Config, Targets};
-use pg_locks_exporter::registry::{MAX_KEYS, Registry};
+use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
 use pg_locks_exporter::reload::RegistryFiles;
 use pg_locks_exporter::suggest::Sightings;
 use pg_locks_exporter::survey::Survey;
-use pg_locks_exporter::{lint, listing, logging, serve, server};
+use pg_locks_exporter::{explain, lint, listing, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
 const FAILURE: u8 = 1;
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Serve(args) => run_serve(&args).map(|()| ExitCode::SUCCESS),
+        Command::Explain(args) => run_explain(&args),
         Command::Registry(args) => match args.command {
             RegistryCommand::Check(args) => run_registry_check(&args),
             RegistryCommand::List(args) => run_registry_list(&args),
@@ -95,6 +96,19 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     })?;
     runtime.shutdown_background();
     Ok(())
+}
+
+fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
+    let registry = Registry::load(&args.registry_files, MAX_KEYS).map_err(usage)?;
+    let explainer = Explainer::new(Arc::new(registry), args.database.as_deref());
+    let mut input = std::io::stdin().lock();
+    if args.what.is_empty() && input.is_terminal() {
+        let _ = writeln!(std::io::stderr(), "locks: paste log text, then press Ctrl-D");
+    }
+    match explain::explain(args, &explainer, &mut input, &mut std::io::stdout().lock()) {
+        Err(error) if !error.is_broken_pipe() => Err(failure(error)),
+        Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {

@@ -330,6 +330,7 @@ fn log_conflicts(registry: &Registry, told: &[Conflict]) {
 mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
+    use std::sync::Mutex;
 
     use tempfile::TempDir;
 
@@ -339,6 +340,19 @@ mod tests {
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
     const BROKEN: &str = "locks: [{ name: jobs, key: 1.5 }]\n";
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     /// A registry of one file, as it is after the looks that follow the start.
     struct Watched {
@@ -455,6 +469,34 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_is_told_once_and_again_when_the_file_changes_or_somebody_asks() {
+        let mut watched = Watched::new();
+        let told = |looks: &mut dyn FnMut()| {
+            let log = Log::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+            tracing::subscriber::with_default(subscriber.finish(), looks);
+            let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            log.matches("cannot reload the registry").count()
+        };
+        let broken_once = told(&mut || {
+            watched.write(BROKEN);
+            (0..5).for_each(|_| watched.settle());
+        });
+        assert_eq!(broken_once, 1);
+        let broken_anew = told(&mut || {
+            watched.write(&format!("{BROKEN}# mended?"));
+            (0..5).for_each(|_| watched.settle());
+        });
+        assert_eq!(broken_anew, 1);
+        let asked = told(&mut || {
+            watched.files.reload_now();
+            (0..5).for_each(|_| watched.settle());
+        });
+        assert_eq!(asked, 1);
+    }
+
+    #[test]
     fn what_failed_is_tried_again_though_the_files_say_the_same() {
         let mut watched = Watched::new();
         watched.write(BROKEN);
@@ -490,6 +532,7 @@ mod tests {
         let mut watched = Watched::new();
         watched.files.reload_now();
         assert!(watched.is_news(), "the same text is read again");
+        assert_eq!(watched.files.look(), SETTLE, "it was not seen to be settled");
         watched.write(MAILS);
         watched.files.reload_now();
         assert_eq!(watched.state(), ("mails".into(), true));

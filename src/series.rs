@@ -333,6 +333,7 @@ impl SeriesSet {
                         let signs = Signs {
                             applications: holders.get(&key).map_or(&[], Vec::as_slice),
                             is_crowded: self.crowd.surrounds(key.database, key.key),
+                            believed: None,
                         };
                         resolution = resolve(resolver, names, key, signs);
                     }
@@ -544,28 +545,18 @@ impl SeriesSet {
         resolver: &Resolver,
         names: &Names,
     ) {
-        let mut kept: HashMap<LockSeries, Arc<Resolution>> = HashMap::new();
-        for (series, witnesses) in &self.witnesses {
-            let resolutions = witnesses
-                .iter()
-                .map(|key| (*key, resolve(resolver, names, *key, Signs::default())));
-            let same = resolutions.into_iter().find(|(key, resolution)| {
-                resolution.lock.as_ref() == Some(&series.lock)
-                    && (&*series.key == OTHER
-                        || key_label(resolution, Some(key.key)).as_ref() == Some(&series.key))
-            });
-            if let Some((_, resolution)) = same {
-                kept.insert(series.clone(), Arc::new(resolution));
-            }
-        }
-        for (series, registered) in &mut self.registered {
-            if let Some(resolution) = kept.get(series) {
-                registered.resolution = resolution.clone();
-            }
-        }
-        kept.extend(armed.iter().cloned());
+        // A database past the bound has a label only while the registry names it.
+        let named: HashSet<&Arc<str>> = armed.iter().map(|(series, _)| &series.datname).collect();
+        let databases = &self.databases;
+        self.datnames.retain(|oid, label| databases.has(oid) || named.contains(label));
 
-        self.registered.retain(|series, _| kept.contains_key(series));
+        let mut kept = self.still_named(&named, resolver, names);
+        kept.extend(armed.iter().cloned());
+        self.registered.retain(|series, registered| {
+            let resolution = kept.get(series);
+            registered.resolution = resolution.unwrap_or(&registered.resolution).clone();
+            resolution.is_some()
+        });
         self.registered_keys.retain(|series| kept.contains_key(series));
         self.witnesses.retain(|series, _| kept.contains_key(series));
         let is_kept =
@@ -579,11 +570,38 @@ impl SeriesSet {
             |datname: &str, lock: &str| lock == UNREGISTERED || locks.contains(&(datname, lock));
         self.counters.hold_durations.retain(|(datname, lock), _| is_named(datname, lock));
         self.counters.wait_durations.retain(|(datname, lock, _), _| is_named(datname, lock));
-
-        let named: HashSet<&str> = armed.iter().map(|(series, _)| &*series.datname).collect();
-        let databases = &self.databases;
-        self.datnames.retain(|oid, label| databases.has(oid) || named.contains(&**label));
         self.release_datnames();
+    }
+
+    /// The series of which a key was seen that a new registry, which names these databases, still
+    /// calls the same.
+    fn still_named(
+        &self,
+        databases: &HashSet<&Arc<str>>,
+        resolver: &Resolver,
+        names: &Names,
+    ) -> HashMap<LockSeries, Arc<Resolution>> {
+        let labels: HashSet<&Arc<str>> = self.datnames.values().collect();
+        let has_label = |datname: &Arc<str>| {
+            !self.named.contains(datname) || databases.contains(datname) || labels.contains(datname)
+        };
+        let same = |series: &LockSeries, key: &KeyId| {
+            // What was seen of the key made its name credible, and may be gone for the moment.
+            let signs = Signs { believed: Some(&series.lock), ..Signs::default() };
+            let resolution = resolve(resolver, names, *key, signs);
+            let is_same = resolution.lock.as_ref() == Some(&series.lock)
+                && (&*series.key == OTHER
+                    || key_label(&resolution, Some(key.key)).as_ref() == Some(&series.key));
+            is_same.then(|| Arc::new(resolution))
+        };
+        self.witnesses
+            .iter()
+            .filter(|(series, _)| has_label(&series.datname))
+            .filter_map(|(series, keys)| {
+                let resolution = keys.iter().find_map(|key| same(series, key))?;
+                Some((series.clone(), resolution))
+            })
+            .collect()
     }
 
     fn begin_registered(&mut self, series: LockSeries, resolution: Arc<Resolution>) {

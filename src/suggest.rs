@@ -155,7 +155,7 @@ impl Sightings {
         }
         // Who looked knows better than we do what speaks for a preset: here, only what is beyond
         // doubt counts.
-        let signs = Signs { applications: &[], is_crowded: true };
+        let signs = Signs { is_crowded: true, ..Signs::default() };
         let resolution = self
             .resolvers
             .get(server)

@@ -24,11 +24,7 @@ impl<'a> Fields<'a> {
         let Value::Mapping(pairs) = &node.value else {
             faults.add(
                 node.at,
-                format!(
-                    "{what} is a mapping with the fields {}, found {}",
-                    known.join(", "),
-                    node.kind()
-                ),
+                format!("{what} is a mapping with {}, found {}", listed(known), node.kind()),
             );
             return None;
         };
@@ -107,6 +103,17 @@ impl<'a> Fields<'a> {
                 faults.add(value.at, format!("{name} has no meaning beside {decider}: remove it"));
             }
         }
+    }
+}
+
+/// The fields of a mapping, or the first of very many.
+fn listed(fields: &[&str]) -> String {
+    const LISTED: usize = 10;
+    match fields {
+        [first, second, ..] if fields.len() > LISTED => {
+            format!("{first}, {second} and other fields")
+        }
+        _ => format!("the fields {}", fields.join(", ")),
     }
 }
 

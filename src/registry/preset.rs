@@ -203,15 +203,12 @@ fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
     }
 }
 
-/// The presets whose names share a word with this one.
+/// What was probably meant.
 fn similar(name: &str, entries: &[Entry]) -> String {
-    let words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| word.len() > 2).collect();
-    let mut names: Vec<&str> = entries
-        .iter()
-        .map(|entry| &*entry.name)
-        .filter(|known| words.iter().any(|word| known.contains(word)))
-        .collect();
-    names.dedup();
-    names.truncate(5);
-    if names.is_empty() { String::new() } else { format!(", or write {}", names.join(" or ")) }
+    let likeness = |entry: &Entry| strsim::jaro_winkler(name, &entry.name);
+    let nearest = entries.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match nearest {
+        Some(nearest) if likeness(nearest) > 0.85 => format!(", or write {}", nearest.name),
+        Some(_) | None => String::new(),
+    }
 }

@@ -72,6 +72,8 @@ pub struct Signs<'a> {
     pub applications: &'a [Arc<str>],
     /// Unregistered keys that look like counted ids were seen around it.
     pub is_crowded: bool,
+    /// A name that is given without evidence, if somebody claims the key under it.
+    pub believed: Option<&'a str>,
 }
 
 impl Resolver {
@@ -231,6 +233,9 @@ impl Resolver {
     ) -> (Option<Doubt>, bool) {
         if !claim.entry.is_preset {
             return (None, false);
+        }
+        if signs.believed == Some(&*claim.entry.name) {
+            return (None, true);
         }
         if self.shared_classes.contains(&key.objsubid()) {
             return (Some(Doubt::SharedClass), false);

@@ -11,6 +11,7 @@ mod hold;
 mod inspect;
 mod load;
 mod lock;
+mod preset;
 mod registry;
 mod reload;
 mod scrape;

@@ -81,9 +81,6 @@ async fn registry_refusal(text: &str) -> String {
     refusal(&["--registry.file", &file]).await.replace(&file, "FILE")
 }
 
-const ENTRY_FIELDS: &str = "name, key, keys, parameter, databases, servers, description, owner, \
-                            runbook, max_hold, max_wait, scope, last_held_within";
-
 #[tokio::test]
 async fn a_registry_that_is_not_yaml_is_refused_where_it_breaks() {
     let said = registry_refusal("locks:\n  - { name: jobs, key: [42 }\n").await;
@@ -96,12 +93,13 @@ locks: FILE:2:24: not valid YAML: mismatched bracket '[' closed by '}'
 }
 
 #[tokio::test]
-async fn an_unknown_field_of_the_registry_is_refused_with_the_known_ones() {
+async fn an_unknown_field_of_the_registry_is_refused_with_the_one_that_was_meant() {
     let said = registry_refusal("locks:\n  - name: jobs\n    kay: 42\n").await;
-    let expected = format!(
-        "locks: FILE:3:5: unknown field \"kay\" in an entry: the known ones are {ENTRY_FIELDS}\n  \
-         3 |     kay: 42\n    |     ^\n"
-    );
+    let expected = "\
+locks: FILE:3:5: unknown field \"kay\" in an entry: did you mean key?
+  3 |     kay: 42
+    |     ^
+";
     assert_eq!(said, expected);
 }
 
@@ -146,19 +144,17 @@ async fn all_faults_of_all_registry_files_are_told_at_once() {
     let two = files.write("two.yaml", "locks:\n  - { key: 1 }\n");
     let said = refusal(&["--registry.file", &one, "--registry.file", &two]).await;
     let said = said.replace(&one, "ONE").replace(&two, "TWO");
-    let expected = format!(
-        "\
-locks: ONE:2:16: unknown field \"kay\" in an entry: the known ones are {ENTRY_FIELDS}
-  2 |   - {{ name: a, kay: 1 }}
+    let expected = "\
+locks: ONE:2:16: unknown field \"kay\" in an entry: did you mean key?
+  2 |   - { name: a, kay: 1 }
     |                ^
 ONE:3:21: 010 begins with a zero, which some read as octal: write 10, or 8 if octal was meant
-  3 |   - {{ name: b, key: 010 }}
+  3 |   - { name: b, key: 010 }
     |                     ^
 TWO:2:5: this entry has no name: add name: and what people call the lock
-  2 |   - {{ key: 1 }}
+  2 |   - { key: 1 }
     |     ^
-"
-    );
+";
     assert_eq!(said, expected);
 }
 
