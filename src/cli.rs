@@ -448,10 +448,10 @@ mod tests {
 
     fn serve(line: &str) -> ServeArgs {
         let line = format!("locks serve {line}").trim_end().replace("  ", " ");
-        match parse_line(&line).unwrap().command {
-            Command::Serve(args) => args,
-            other => panic!("{other:?}"),
-        }
+        let Command::Serve(args) = parse_line(&line).unwrap().command else {
+            panic!("{line} is for serve");
+        };
+        args
     }
 
     #[test]
