@@ -448,10 +448,10 @@ mod tests {
 
     fn serve(line: &str) -> ServeArgs {
         let line = format!("locks serve {line}").trim_end().replace("  ", " ");
-        let Command::Serve(args) = parse_line(&line).unwrap().command else {
-            panic!("{line} is for serve");
-        };
-        args
+        match parse_line(&line).unwrap().command {
+            Command::Serve(args) => args,
+            other @ (Command::Explain(_) | Command::Registry(_)) => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -824,7 +824,10 @@ impl fmt::Display for Origin {
 /// Why it is a candidate: `hashtext("jobs") at locks.yaml:3`.
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.written, self.origin)?;
+        match &self.origin {
+            Origin::File { .. } => write!(f, "{} at {}", self.written, self.origin)?,
+            Origin::Preset(_) => write!(f, "{} in {}", self.written, self.origin)?,
+        }
         match self.doubt {
             Some(doubt) => write!(f, "; {doubt}"),
             None => Ok(()),

@@ -173,8 +173,14 @@ impl RegistryFiles {
 
     /// Looks for changes, and reads what has settled. Returns when to look next.
     fn look(&mut self) -> Duration {
-        let stamps: BTreeMap<_, _> =
-            self.watched().map(|path| (path.clone(), stamp(path))).collect();
+        let stamps: BTreeMap<PathBuf, Stamp> = self
+            .watched()
+            .into_iter()
+            .map(|path| {
+                let stamp = stamp(&path);
+                (path, stamp)
+            })
+            .collect();
         let is_changed = self.compared.as_ref() != Some(&stamps);
         if is_changed && self.unsettled.as_ref() != Some(&stamps) {
             self.unsettled = Some(stamps);
@@ -211,10 +217,9 @@ impl RegistryFiles {
     }
 
     fn fetch_registry(&self) -> Result<Registry, ReloadError> {
-        for path in &self.paths {
-            if self.contents.get(path) == Some(&Content::NotAFile) {
-                return Err(ReloadError::NotAFile { path: path.clone() });
-            }
+        let is_pipe = |path: &&PathBuf| self.contents.get(*path) == Some(&Content::NotAFile);
+        if let Some(path) = self.paths.iter().find(is_pipe) {
+            return Err(ReloadError::NotAFile { path: path.clone() });
         }
         Ok(Registry::load(&self.paths, self.max_keys)?)
     }
@@ -227,15 +232,17 @@ impl RegistryFiles {
         let mut contents = std::mem::take(&mut self.contents);
         self.contents = self
             .watched()
+            .into_iter()
             .map(|path| {
-                let known = contents.remove(path);
-                (path.clone(), known.unwrap_or_else(|| self.fetch_content(path)))
+                let content = contents.remove(&path).unwrap_or_else(|| self.fetch_content(&path));
+                (path, content)
             })
             .collect();
     }
 
     /// Keeps the registry in use.
     fn refuse(&mut self, error: &ReloadError, cause: Cause) {
+        self.loaded.send_if_modified(|loaded| std::mem::replace(&mut loaded.is_current, false));
         let fault = format!("{error:?}");
         if cause != Cause::Failed || self.fault.as_ref() != Some(&fault) {
             tracing::error!(
@@ -245,17 +252,23 @@ impl RegistryFiles {
             );
         }
         self.fault = Some(fault);
-        self.loaded.send_if_modified(|loaded| std::mem::replace(&mut loaded.is_current, false));
     }
 
-    /// All that the registry in use depends on. Here is the place for files that a registry names
-    /// in its turn.
-    fn watched(&self) -> impl Iterator<Item = &PathBuf> {
-        self.paths.iter()
+    /// All that the registry in use is made of, files of values included. Those that a broken one
+    /// would need are not known; for them it is tried again at every look.
+    fn watched(&self) -> Vec<PathBuf> {
+        let registry = &self.loaded.borrow().registry;
+        self.paths.iter().chain(registry.watched_files()).cloned().collect()
     }
 
     fn fetch_contents(&self) -> BTreeMap<PathBuf, Content> {
-        self.watched().map(|path| (path.clone(), self.fetch_content(path))).collect()
+        self.watched()
+            .into_iter()
+            .map(|path| {
+                let content = self.fetch_content(&path);
+                (path, content)
+            })
+            .collect()
     }
 
     fn fetch_content(&self, path: &Path) -> Content {
@@ -525,6 +538,27 @@ mod tests {
         fs::remove_dir_all(watched.path("..1")).unwrap();
         watched.settle();
         assert_eq!(watched.state(), ("mails".into(), true));
+    }
+
+    #[test]
+    fn files_of_values_belong_to_the_registry() {
+        let mut watched = Watched::new();
+        watched.write(
+            "locks: [{ name: jobs, key: { hashtext: 'job:{job}' }, values: { job: { file: jobs } } }]",
+        );
+        watched.settle();
+        assert!(!watched.state().1, "they are not there yet");
+        fs::write(watched.path("jobs"), "nightly\n").unwrap();
+        watched.settle();
+        assert!(watched.state().1, "what failed is tried again");
+        watched.settle();
+        watched.is_news();
+        fs::write(watched.path("jobs"), "nightly\nhourly\n").unwrap();
+        watched.settle();
+        assert!(watched.is_news());
+        fs::remove_file(watched.path("jobs")).unwrap();
+        watched.settle();
+        assert!(!watched.state().1);
     }
 
     #[test]
