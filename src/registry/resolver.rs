@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::claims::{Claim, Claims};
+use super::claims::{Claim, Claims, candidates};
 use super::encoding::Encoding;
-use super::entry::{Entry, Policy};
+use super::entry::{Entry, Policy, Said};
 use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
@@ -483,10 +483,7 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
         1 => first.entry.name.clone(),
         _ => names.into_iter().collect::<Vec<_>>().join(" | ").into(),
     };
-    let mut candidates = BTreeSet::new();
-    if contradicted {
-        candidates.extend(claims.iter().map(|claim| claim.candidate()));
-    }
+    let candidates = if contradicted { candidates(claims.iter().copied()) } else { Vec::new() };
     Some(Resolution {
         lock: Some(lock),
         pattern: agreed(claims.iter().map(|claim| claim.series())).flatten(),
@@ -503,8 +500,11 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
         scope: said(policies().map(|policy: &Policy| policy.scope)),
         mode: said(policies().map(|policy: &Policy| policy.mode)),
         exact: rank == Rank::Exact,
-        candidates: candidates.into_iter().collect(),
+        candidates,
         is_open: false,
+        owner: joined(claims.iter().map(|claim| &claim.entry.owner)),
+        runbook: agreed(texts(claims.iter().map(|claim| &claim.entry.runbook))).flatten(),
+        description: joined(claims.iter().map(|claim| &claim.entry.description)),
     })
 }
 
@@ -542,6 +542,24 @@ fn as_label(parameters: &[(Arc<str>, String)]) -> Vec<(Arc<str>, String)> {
         }
     };
     parameters.iter().map(|(name, value)| (name.clone(), as_label(value))).collect()
+}
+
+fn texts<'a>(
+    said: impl Iterator<Item = &'a Option<Said>>,
+) -> impl Iterator<Item = Option<Arc<str>>> {
+    said.map(|said| said.as_ref().map(|said| said.text.clone()))
+}
+
+/// What any of them say, as the names in a conflict are written.
+fn joined<'a>(said: impl Iterator<Item = &'a Option<Said>>) -> Option<Arc<str>> {
+    let mut said: Vec<Arc<str>> = texts(said).flatten().collect();
+    said.sort_unstable();
+    said.dedup();
+    match said.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(several.join(" | ").into()),
+    }
 }
 
 /// What all of them say; `None` when they differ.
