@@ -396,10 +396,7 @@ impl Resolver {
 fn is_by_chance(claim: &Claim, key: Key) -> bool {
     match claim.shape {
         _ if !claim.entry.is_of_preset => false,
-        // An empty one is the largest int4 beside -1.
-        Shape::Packing => {
-            packing_of(key).is_some_and(|text| text.is_empty() || text.len() >= LONG_PACKING)
-        }
+        Shape::Packing => packing_of(key).is_some_and(|text| text.len() >= LONG_PACKING),
         // Sooner or later ids come across each small multiple.
         Shape::MultipleOf(_) => key.as_bigint().is_some_and(|key| key.unsigned_abs() < COUNTED),
         Shape::One(_) | Shape::Halves(..) | Shape::Range(..) => false,
@@ -835,8 +832,6 @@ mod tests {
         assert_eq!(doubt(rails(2)), ("rails-migrations".to_owned(), None));
         assert_eq!(doubt(rails(0)), ("unregistered".to_owned(), None));
         assert_eq!(doubt(rails(-2)), ("unregistered".to_owned(), None));
-        // Nothing at all, packed.
-        assert_eq!(doubt(Key::pair(i32::MAX, -1)), chance);
     }
 
     #[test]
