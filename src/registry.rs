@@ -32,7 +32,7 @@ pub use glob::Glob;
 pub use listing::{Explainer, ListedKey, Naming};
 use pattern::KeyRule;
 pub use resolver::{Circumstances, Resolver, Signs};
-use template::{Binding, DATABASE};
+use template::Binding;
 
 use crate::inspected::{Answers, Question, Wanted};
 
@@ -543,23 +543,20 @@ impl Builder {
         }
         self.keys_left -= keys;
         for (rule, lists) in lists {
+            let is_about_database = entry.rules[rule].is_about_database();
             for bindings in bindings_of(&lists) {
-                self.add_key(Unfinished { entry: entry.clone(), rule, bindings }, faults);
+                let key = Unfinished { entry: entry.clone(), rule, bindings };
+                if is_about_database {
+                    self.by_database.push(key);
+                } else {
+                    self.add_key(key, faults);
+                }
             }
         }
     }
 
     fn add_key(&mut self, key: Unfinished, faults: &mut Faults<'_>) {
         let rule = &key.entry.rules[key.rule];
-        let is_about_database = !rule.tables().is_empty()
-            || rule
-                .templates()
-                .iter()
-                .any(|template| template.placeholders().any(|name| &**name == DATABASE));
-        if is_about_database {
-            self.by_database.push(key);
-            return;
-        }
         let mut calls = Vec::new();
         let facts = Facts {
             bindings: &key.bindings,

@@ -396,6 +396,16 @@ impl SeriesSet {
         now: Timestamp,
     ) -> Arc<Label> {
         let datname = database.label.clone();
+        // A lock of the registry keeps its series, so nothing is left to decide for most keys.
+        if let Some(label) = &known
+            && Arc::ptr_eq(&label.resolution, &resolution)
+            && resolution.lock.is_some()
+            && label.series.datname == datname
+            && &*label.series.key != OTHER
+            && label.is_single == (resolution.pattern.is_none() && !database.is_shared)
+        {
+            return label.clone();
+        }
         let series = match &resolution.lock {
             Some(lock) => self.decide_registered(datname, lock, key, &resolution, now),
             // Under a label that several databases share one number would be two keys.
@@ -418,7 +428,14 @@ impl SeriesSet {
         let is_single =
             resolution.pattern.is_none() && &*series.key != OTHER && !database.is_shared;
         match known {
-            Some(label) if label.series == series && label.is_single == is_single => label,
+            Some(label)
+                if label.series == series
+                    && label.is_single == is_single
+                    && (Arc::ptr_eq(&label.resolution, &resolution)
+                        || label.resolution == resolution) =>
+            {
+                label
+            }
             Some(_) | None => {
                 let datname = database.datname.clone();
                 Arc::new(Label { resolution, datname, series, is_single })

@@ -305,6 +305,8 @@ fn parse_presets(node: &Node, faults: &mut Faults<'_>) -> Option<PresetChoice> {
                 let values = parse_preset_values(values, faults);
                 uses.push(PresetUse { name: text.into(), values, at: name.at });
             }
+            // Files that choose the same say the same, in whatever order.
+            uses.sort_by(|a, b| a.name.cmp(&b.name));
             Presets::Some(uses)
         }
         Value::Scalar { .. } | Value::Sequence(_) => {

@@ -15,6 +15,7 @@ use super::entry::{Entry, Policy, Said};
 use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
+use super::template::DATABASE;
 use super::{
     Armed, Builder, Candidate, Doubt, Layer, Registry, Resolution, Source, Standing, Unfinished,
     display_name,
@@ -259,14 +260,14 @@ impl Resolver {
         key: Key,
         signs: Signs<'_>,
     ) -> (Option<Doubt>, bool) {
+        if is_by_chance(claim, key) {
+            return (Some(Doubt::Chance), false);
+        }
         if !claim.entry.is_preset {
             return (None, false);
         }
         if self.shared_classes.contains(&key.objsubid()) {
             return (Some(Doubt::SharedClass), false);
-        }
-        if is_by_chance(claim, key) {
-            return (Some(Doubt::Chance), false);
         }
         // In a conflict the label has several names.
         let believed = signs.believed.into_iter().flat_map(|label| label.split(" | "));
@@ -439,7 +440,7 @@ fn compute<'a>(
         let mut bindings = key.bindings.to_vec();
         let mut oids: OidsOf<'_> = &|_| None;
         if let Some((name, of_tables)) = database {
-            bindings.push((super::DATABASE.into(), name.clone()));
+            bindings.push((DATABASE.into(), name.clone()));
             oids = of_tables;
         }
         let facts = Facts { bindings: &bindings, encoding, server_hashes, oids };
