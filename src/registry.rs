@@ -1385,6 +1385,84 @@ mod tests {
         assert_eq!(label(&registry, APP, Key::bigint(1)), "a");
     }
 
+    #[test]
+    fn values_come_from_a_file_beside_the_registrys_one_on_each_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.yaml");
+        std::fs::write(
+            &path,
+            "presets: none\n\
+             locks: [{ name: a, key: { integer: '{n}' }, values: { n: { file: ids.txt } } }]",
+        )
+        .unwrap();
+        let load = || Registry::load(std::slice::from_ref(&path), 3);
+        let values = folder.path().join("ids.txt");
+        let refusal = || load().unwrap_err().to_string().lines().next().unwrap().to_owned();
+        let place = format!("{}:2:66: ", path.display());
+        assert!(
+            refusal()
+                .starts_with(&format!("{place}cannot read the values in {}: ", values.display())),
+            "{}",
+            refusal()
+        );
+        let written = |bytes: &[u8]| std::fs::write(&values, bytes).unwrap();
+        written(b"\n\n");
+        let fault =
+            format!("{place}{} has no values for n: write one on each line", values.display());
+        assert_eq!(refusal(), fault);
+        written(b"1\n\xff\n");
+        assert!(refusal().ends_with("ids.txt is not UTF-8 on line 2: save it as UTF-8"));
+        written(b"1\nx\n");
+        assert!(refusal().contains("\"x\" is not an integer of base 10"), "{}", refusal());
+        assert!(refusal().ends_with("(with n \"x\")"), "{}", refusal());
+        written(b"1\n2\n3\n4\n");
+        assert!(refusal().contains("keys times values times databases exceed 3"), "{}", refusal());
+        written("\u{feff}1\r\n\r\n3\n1\n".as_bytes());
+        let registry = load().unwrap();
+        assert_eq!(registry.watched_files(), [values.clone()]);
+        let labels = [1, 2, 3].map(|n| label(&registry, APP, Key::bigint(n)));
+        assert_eq!(labels, ["a", "unregistered", "a"]);
+    }
+
+    #[test]
+    fn servers_are_asked_only_for_what_their_entries_need() {
+        let registry = registry(
+            "presets: { authentik: {} }\n\
+             locks:\n\
+             - { name: a, key: { integer: '{n}' }, servers: ['a*'], values: { n: { query: q, database: app } } }\n\
+             - { name: b, key: { pair: [7, { oid: public.b }] }, databases: [app, app2] }\n\
+             - { name: c, key: 5 }\n",
+        );
+        let wanted = |server| -> Vec<(Option<String>, Option<String>, bool)> {
+            let text = |name: &Option<Arc<str>>| name.as_ref().map(ToString::to_string);
+            let of = |it: &Wanted| {
+                let is_query = matches!(it.question, Question::Values { .. });
+                (text(&it.lock), text(&it.database), is_query)
+            };
+            registry.wanted(server).iter().map(of).collect()
+        };
+        let some = |text: &str| Some(text.to_owned());
+        let everywhere = [
+            (some("b"), some("app"), false),
+            (some("b"), some("app2"), false),
+            (None, None, false),
+        ];
+        assert_eq!(wanted("b-1"), everywhere);
+        let with_query = [&[(some("a"), some("app"), true)], &everywhere[..]].concat();
+        assert_eq!(wanted("a-1"), with_query);
+    }
+
+    #[test]
+    fn files_that_choose_the_same_presets_agree_in_whatever_order() {
+        let choose = |first: &str, second: &str| {
+            let text = |presets: &str| format!("presets: {{ {presets} }}");
+            Registry::parse(&[source("a", &text(first)), source("b", &text(second))])
+        };
+        assert!(choose("rails: {}, sqlx: {}", "sqlx: {}, rails: {}").is_ok());
+        let error = choose("rails: {}", "sqlx: {}").unwrap_err().to_string();
+        assert!(error.starts_with("b:1:10: presets are chosen otherwise at a:1"), "{error}");
+    }
+
     /// Texts that are closer to registry files than random characters are.
     fn registry_like_text() -> impl Strategy<Value = String> {
         let word = prop::sample::select(vec![
