@@ -619,12 +619,18 @@ impl SeriesSet {
                     || key_label(&resolution, Some(key.key)).as_ref() == Some(&series.key));
             is_same.then(|| Arc::new(resolution))
         };
+        // Of many keys those that were seen may be gone for others, as values of a query do.
+        let patterns = resolver.patterns();
+        let pattern = |series: &LockSeries| {
+            let resolution = patterns.get(&(series.lock.clone(), series.key.clone()))?;
+            Some(Arc::new(resolution.clone()))
+        };
         self.witnesses
             .iter()
             .filter(|(series, _)| has_label(&series.datname))
             .filter_map(|(series, keys)| {
-                let resolution = keys.iter().find_map(|key| same(series, key))?;
-                Some((series.clone(), resolution))
+                let resolution = keys.iter().find_map(|key| same(series, key));
+                Some((series.clone(), resolution.or_else(|| pattern(series))?))
             })
             .collect()
     }

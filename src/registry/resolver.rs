@@ -17,8 +17,8 @@ use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
 use super::template::DATABASE;
 use super::{
-    Armed, Builder, Candidate, Doubt, Layer, Registry, Resolution, Source, Standing, Unfinished,
-    display_name,
+    Armed, Builder, Candidate, Doubt, Layer, Limit, Registry, Resolution, Source, Standing,
+    Unfinished, display_name,
 };
 use crate::inspected::Answers;
 use crate::key::Key;
@@ -335,51 +335,41 @@ impl Resolver {
     pub fn armed(&self) -> Vec<Armed> {
         let mut armed: BTreeMap<[Arc<str>; 3], Armed> = BTreeMap::new();
         for datname in self.named_databases() {
-            let claims: Vec<&Claim> = self
+            let claims = self
                 .layers(Some(&datname))
                 .filter_map(|layer| layer.standing(Standing::Named(&datname)))
                 .flat_map(Claims::iter)
-                .filter(|claim| claim.holds_on(&self.server))
-                .collect();
-            let mut groups: HashMap<Group<'_>, Vec<&Claim>> = HashMap::new();
-            for claim in claims {
-                // Which series there are cannot be told before the keys are seen.
-                if claim.entry.labels_value && !matches!(claim.shape, Shape::One(_)) {
-                    continue;
-                }
-                let group = Group::of(claim);
-                let is_of_many = matches!(group, Group::Values(..));
-                let claims = groups.entry(group).or_default();
-                // Of the values of an entry, which may be very many, one speaks for all.
-                if !is_of_many
-                    || claims.last().is_none_or(|last| !Arc::ptr_eq(&last.entry, &claim.entry))
-                {
-                    claims.push(claim);
-                }
-            }
-            for (group, claims) in groups {
-                let key = match group {
-                    Group::Shape(Rank::Exact | Rank::Values, Shape::One(key)) => Some(*key),
-                    Group::Shape(..) | Group::Values(..) => None,
-                };
-                let Some(resolution) = first_rank(&claims, key) else { continue };
-                let label = match (&resolution.pattern, key) {
-                    (Some(pattern), _) => pattern.clone(),
-                    (None, Some(key)) => key.to_string().into(),
-                    (None, None) => continue,
-                };
-                let order = [datname.clone(), label.clone(), resolution.label().into()];
-                let series = Armed { datname: datname.clone(), key: label, resolution };
+                .filter(|claim| claim.holds_on(&self.server));
+            for (key, resolution) in series_of(claims) {
+                let order = [datname.clone(), key.clone(), resolution.label().into()];
+                let series = Armed { datname: datname.clone(), key, resolution };
                 armed.entry(order).or_insert(series);
             }
         }
         armed.into_values().collect()
     }
 
-    fn find_preset_numbers(&self) -> Vec<i64> {
+    /// What series for many keys there may be in databases that no entry names, by `lock` and `key`.
+    pub fn patterns(&self) -> HashMap<(Arc<str>, Arc<str>), Resolution> {
+        let claims = self
+            .all_layers()
+            .flat_map(|layer| layer.any.iter().chain(layer.presets.iter()))
+            .filter(|claim| !matches!(claim.rank(), Rank::Exact) && claim.holds_on(&self.server));
+        series_of(claims)
+            .into_iter()
+            .filter(|(_, resolution)| resolution.pattern.is_some())
+            .map(|(key, resolution)| ((resolution.label().into(), key), resolution))
+            .collect()
+    }
+
+    fn all_layers(&self) -> impl Iterator<Item = &Layer> {
         let layers = [&*self.fixed, &self.queried].into_iter().chain(self.by_encoding.values());
-        let layers = layers.chain(self.databases.values().map(|database| &database.layer));
-        let numbers: BTreeSet<i64> = layers
+        layers.chain(self.databases.values().map(|database| &database.layer))
+    }
+
+    fn find_preset_numbers(&self) -> Vec<i64> {
+        let numbers: BTreeSet<i64> = self
+            .all_layers()
             .flat_map(|layer| layer.presets.iter())
             .filter_map(|claim| match &claim.shape {
                 Shape::One(key) => key.as_bigint(),
@@ -402,6 +392,37 @@ fn is_by_chance(claim: &Claim, key: Key) -> bool {
         Shape::MultipleOf(_) => key.as_bigint().is_some_and(|key| key.unsigned_abs() < COUNTED),
         Shape::One(_) | Shape::Halves(..) | Shape::Range(..) => false,
     }
+}
+
+/// The series that claims of one standing make, by their `key` label.
+fn series_of<'a>(claims: impl Iterator<Item = &'a Claim>) -> Vec<(Arc<str>, Resolution)> {
+    let mut groups: HashMap<Group<'_>, Vec<&Claim>> = HashMap::new();
+    for claim in claims {
+        // Which series there are cannot be told before the keys are seen.
+        if claim.entry.labels_value && !matches!(claim.shape, Shape::One(_)) {
+            continue;
+        }
+        let group = Group::of(claim);
+        let is_of_many = matches!(group, Group::Values(..));
+        let claims = groups.entry(group).or_default();
+        // Of the values of an entry, which may be very many, one speaks for all.
+        if !is_of_many || claims.last().is_none_or(|last| !Arc::ptr_eq(&last.entry, &claim.entry)) {
+            claims.push(claim);
+        }
+    }
+    let series = groups.into_iter().filter_map(|(group, claims)| {
+        let key = match group {
+            Group::Shape(Rank::Exact | Rank::Values, Shape::One(key)) => Some(*key),
+            Group::Shape(..) | Group::Values(..) => None,
+        };
+        let resolution = first_rank(&claims, key)?;
+        let label = match &resolution.pattern {
+            Some(pattern) => pattern.clone(),
+            None => key?.to_string().into(),
+        };
+        Some((label, resolution))
+    });
+    series.collect()
 }
 
 /// Claims that share a series.
@@ -488,7 +509,7 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
         parameters: if labels_value { Vec::new() } else { parameters },
         max_hold: policies().map(|policy| policy.max_hold).min()?,
         max_wait: policies().map(|policy| policy.max_wait).min()?,
-        max_idle_in_transaction: policies().filter_map(|it| it.max_idle_in_transaction).min(),
+        max_idle_in_transaction: smallest(policies().map(|it| it.max_idle_in_transaction)),
         last_held_within: policies().filter_map(|policy| policy.last_held_within).min(),
         not_again_within: policies().filter_map(|policy| policy.not_again_within).min(),
         must_be_held: policies().any(|policy| policy.must_be_held),
@@ -566,6 +587,13 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     values.all(|value| value == first).then_some(first)
 }
 
+/// The smallest limit; who says none has that of the configuration, which is never unlimited.
+fn smallest(limits: impl Iterator<Item = Option<Limit>> + Clone) -> Option<Limit> {
+    let is_finite = |limit: &Limit| *limit != Limit::Unlimited;
+    let all_say_one = limits.clone().all(|limit| limit.is_some());
+    limits.flatten().min().filter(|limit| all_say_one || is_finite(limit))
+}
+
 /// What those say who say something; `None` when they differ.
 fn said<T: PartialEq>(values: impl Iterator<Item = Option<T>>) -> Option<T> {
     agreed(values).flatten()
@@ -628,8 +656,7 @@ mod tests {
         let of = |name: &str| {
             let any =
                 Key::bigint(super::super::hash::hashtext(format!("jobs:{name}").as_bytes()).into());
-            let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(name.as_bytes());
-            [any, Key::bigint(crc.into())]
+            [any, crc32(name)]
         };
         let labels = |database, keys: [Key; 2]| {
             keys.map(|key| resolver.resolve(database, key, Signs::default()).label().to_owned())
@@ -655,7 +682,7 @@ mod tests {
              - { name: c, keys: [1, 2] }\n\
              - { name: d, key: 1 }\n",
         );
-        let crc = Key::bigint(crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(b"app").into());
+        let crc = crc32("app");
         assert_eq!(registry.conflicts().len(), 1);
         let resolution = resolve(&registry, "db-1", APP, crc);
         assert_eq!((resolution.label(), registry.is_news(&resolution)), ("a | b", true));
@@ -754,6 +781,23 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_limit_of_two_names_holds_and_who_says_none_is_not_unlimited() {
+        let limit = |first: &str, second: &str| {
+            let registry = registry(&format!(
+                "locks:\n- {{ name: a, key: 1{first} }}\n- {{ name: b, key: 1{second} }}\n"
+            ));
+            resolve(&registry, "db-1", APP, Key::bigint(1)).max_idle_in_transaction
+        };
+        let (unlimited, finite) =
+            (", max_idle_in_transaction: unlimited", ", max_idle_in_transaction: 5m");
+        assert_eq!(limit("", ""), None);
+        assert_eq!(limit(unlimited, ""), None);
+        assert_eq!(limit(unlimited, unlimited), Some(Limit::Unlimited));
+        assert_eq!(limit(unlimited, finite), Some(minutes(5)));
+        assert_eq!(limit("", finite), Some(minutes(5)));
+    }
+
+    #[test]
     fn a_value_in_a_label_is_one_line_that_joins_no_names_and_is_not_too_long() {
         let registry = registry(
             "presets: none\n\
@@ -762,10 +806,7 @@ mod tests {
         );
         let long = "x".repeat(1000);
         let told = resolver_told(&registry, "db-1", &[], answers("s", &["p | q\n", &long, "{}"]));
-        let label = |value: &str| {
-            let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(value.as_bytes());
-            named(&told, Key::bigint(crc.into()))
-        };
+        let label = |value: &str| named(&told, crc32(value));
         assert_eq!(label("p | q\n"), "a (n p \u{a6} q\u{fffd})");
         assert_eq!(label(&long), format!("a (n {}\u{2026})", &long[..100]));
         assert_eq!(label("{}"), "a (n {})");

@@ -57,6 +57,11 @@ pub(super) fn conflicts(registry: &Registry) -> Vec<String> {
     registry.conflicts().iter().map(Conflict::to_string).collect()
 }
 
+/// The key that an entry with `crc32` makes of a text.
+pub(super) fn crc32(text: &str) -> Key {
+    Key::bigint(crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(text.as_bytes()).into())
+}
+
 pub(super) fn minutes(minutes: u64) -> Limit {
     Limit::Of(Duration::from_secs(minutes * 60))
 }
