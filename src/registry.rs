@@ -303,7 +303,7 @@ impl Registry {
     /// that are computed, see [`MAX_KEYS`].
     pub fn load(paths: &[PathBuf], max_keys: usize) -> Result<Self, RegistryError> {
         let sources = paths.iter().map(|path| fetch_source(path)).collect::<Result<Vec<_>, _>>()?;
-        Self::build(&sources, &fetch_bytes, max_keys)
+        Self::build(&sources, &fetch_value_bytes, max_keys)
     }
 
     /// Parses files. All faults of all files are told at once. Files of values are not read: an
@@ -315,7 +315,7 @@ impl Registry {
 
     /// As [`load`](Self::load), from sources that are already here.
     pub fn load_sources(sources: &[Source], max_keys: usize) -> Result<Self, RegistryError> {
-        Self::build(sources, &fetch_bytes, max_keys)
+        Self::build(sources, &fetch_value_bytes, max_keys)
     }
 
     fn build(
@@ -737,6 +737,15 @@ fn fetch_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Values are read again whenever the registry is, and a pipe may then block for ever.
+fn fetch_value_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.is_file() {
+        fetch_bytes(path)
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
 }
 
 /// Puts the values of files in the place of their paths.
@@ -1417,6 +1426,11 @@ mod tests {
         assert!(refusal().ends_with("(with n \"x\")"), "{}", refusal());
         written(b"1\n2\n3\n4\n");
         assert!(refusal().contains("keys times values times databases exceed 3"), "{}", refusal());
+        std::fs::remove_file(&values).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&values).unwrap();
+        assert!(refusal().ends_with(": it is not a regular file"), "{}", refusal());
+        drop(listener);
+        std::fs::remove_file(&values).unwrap();
         written("\u{feff}1\r\n\r\n3\n1\n".as_bytes());
         let registry = load().unwrap();
         assert_eq!(registry.watched_files(), [values.clone()]);

@@ -322,14 +322,23 @@ fn parse_presets(node: &Node, faults: &mut Faults<'_>) -> Option<PresetChoice> {
 
 fn parse_preset_values(node: &Node, faults: &mut Faults<'_>) -> Vec<(Arc<str>, Vec<Arc<str>>)> {
     match &node.value {
-        Value::Mapping(pairs) => pairs
-            .iter()
-            .filter_map(|(name, list)| {
-                let name: Arc<str> = scalar(name)?.into();
-                let values = parse_value_list(&name, list, faults)?;
-                Some((name, values))
-            })
-            .collect(),
+        Value::Mapping(pairs) => {
+            let mut lists: Vec<(Arc<str>, Vec<Arc<str>>)> = Vec::with_capacity(pairs.len());
+            for (name, list) in pairs {
+                match scalar(name) {
+                    None => faults.add(name.at, "a placeholder is a word of letters, digits and _"),
+                    Some(word) if lists.iter().any(|(known, _)| **known == *word) => {
+                        faults.add(name.at, format!("{word} is given twice: keep one"));
+                    }
+                    Some(word) => {
+                        let values = parse_value_list(word, list, faults);
+                        lists.extend(values.map(|values| (word.into(), values)));
+                    }
+                }
+            }
+            lists.sort();
+            lists
+        }
         Value::Scalar { .. } if node.is_null() => Vec::new(),
         Value::Scalar { .. } | Value::Sequence(_) => {
             faults.add(

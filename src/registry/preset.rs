@@ -305,6 +305,23 @@ mod tests {
     }
 
     #[test]
+    fn values_for_a_preset_are_named_once() {
+        let first_line = |text: &str| refusal(text).lines().next().unwrap().to_owned();
+        assert_eq!(
+            first_line("presets: { flyway: { schema: [a], schema: [b] } }"),
+            "f:1:35: schema is given twice: keep one"
+        );
+        assert_eq!(
+            first_line("presets: { flyway: { [schema]: [a] } }"),
+            "f:1:22: a placeholder is a word of letters, digits and _"
+        );
+        assert_eq!(
+            first_line("presets: { flyway: { scheme: [a] } }"),
+            "f:1:12: preset flyway takes no values for scheme: it takes schema, table"
+        );
+    }
+
+    #[test]
     fn a_preset_that_is_changed_for_some_servers_needs_its_evidence_there_too() {
         let registry = registry(
             "locks:\n\
