@@ -1,9 +1,9 @@
 //! Names for keys: what registry files say, and who names a key in a database of a server.
 //!
-//! Files are parsed in `registry/entry.rs` and below, presets with them; here their entries become
-//! claims on keys, as far as they can be computed without a server. What needs one (the databases'
-//! names and encodings, values of queries, OIDs of tables) is computed by a [`Resolver`], one for
-//! each server, which answers who names a key. A [`Resolution`] is what the rest of the program
+//! Files are parsed in `registry/entry.rs` and below, presets with them. `registry/builder.rs` makes
+//! claims on keys of the entries, as far as they can be computed without a server. What needs one
+//! (the databases' names and encodings, values of queries, OIDs of tables) is computed by a
+//! [`Resolver`], one for each server, which answers who names a key. A [`Resolution`] is what the rest of the program
 //! knows of a name: the tracker and the findings take the limits from it, the metrics the labels,
 //! the page and `top` the names with parameters. Nothing here knows what is held at present.
 //!
@@ -21,21 +21,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use builder::{Builder, Unfinished};
 use claims::{Claim, Claims};
 pub use crowd::Crowd;
 use entry::{ABOUT_NAMES, Entry, File, Limits, Said, Values, parse_file};
 use fault::Faults;
 pub use fault::{Fault, RegistryError};
-use formula::{Facts, ServerHashes, Unfit};
 pub use formula::{HashCall, HashCheck, HashFunction};
 pub use glob::Glob;
 pub use listing::{Explainer, ListedKey, Naming};
-use pattern::KeyRule;
 pub use resolver::{Circumstances, Resolver, Signs};
-use template::Binding;
 
-use crate::inspected::{Answers, Question, Wanted};
+use crate::inspected::{Question, Wanted};
 
+mod builder;
 mod claims;
 mod crowd;
 mod document;
@@ -282,14 +281,6 @@ struct Layer {
     presets: Claims,
 }
 
-/// A key of an entry that cannot be computed yet.
-#[derive(Clone, Debug)]
-struct Unfinished {
-    entry: Arc<Entry>,
-    rule: usize,
-    bindings: Arc<[Binding]>,
-}
-
 /// How text files are read; what is read decides nothing but its content.
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
@@ -457,175 +448,7 @@ impl Registry {
     }
 }
 
-/// Computes claims.
-struct Builder {
-    layer: Layer,
-    by_encoding: Vec<Unfinished>,
-    by_database: Vec<Unfinished>,
-    queried: Vec<Arc<Entry>>,
-    hash_checks: BTreeSet<HashCheck>,
-    server_hashes: ServerHashes,
-    keys_left: usize,
-    max_keys: usize,
-    /// An entry was left out for its number of keys.
-    is_exceeded: bool,
-}
-
-impl Builder {
-    fn new(max_keys: usize) -> Self {
-        Self {
-            layer: Layer::default(),
-            by_encoding: Vec::new(),
-            by_database: Vec::new(),
-            queried: Vec::new(),
-            hash_checks: BTreeSet::new(),
-            server_hashes: ServerHashes::new(),
-            keys_left: max_keys,
-            max_keys,
-            is_exceeded: false,
-        }
-    }
-
-    /// The server's own hashes win.
-    fn with_server_hashes(self, server_hashes: &ServerHashes) -> Self {
-        Self { server_hashes: server_hashes.clone(), ..self }
-    }
-
-    /// Every key of the entry for every combination of its values, but those for which a server is
-    /// to be asked: they have their turn when it has answered.
-    fn add(&mut self, entry: &Arc<Entry>, faults: &mut Faults<'_>) {
-        let is_queried = |rule: &KeyRule| entry.queries_of(rule).next().is_some();
-        if entry.rules.iter().any(is_queried) {
-            self.queried.push(entry.clone());
-        }
-        let at_hand = Answers::default();
-        self.add_rules(entry, &at_hand, |rule| !is_queried(rule), faults);
-    }
-
-    /// The keys that wait for answers, as far as these are there.
-    fn add_answered(&mut self, entry: &Arc<Entry>, answers: &Answers, faults: &mut Faults<'_>) {
-        let is_queried = |rule: &KeyRule| entry.queries_of(rule).next().is_some();
-        self.add_rules(entry, answers, is_queried, faults);
-    }
-
-    fn add_rules(
-        &mut self,
-        entry: &Arc<Entry>,
-        answers: &Answers,
-        is_meant: impl Fn(&KeyRule) -> bool,
-        faults: &mut Faults<'_>,
-    ) {
-        let lists: Vec<(usize, Vec<ValueList<'_>>)> = entry
-            .rules
-            .iter()
-            .enumerate()
-            .filter(|(_, rule)| is_meant(rule))
-            .filter_map(|(index, rule)| Some((index, entry.lists_of(rule, answers)?)))
-            .collect();
-        let databases = entry.databases.as_ref().map_or(1, Vec::len);
-        let keys = lists.iter().fold(0_usize, |keys, (_, lists)| {
-            let product =
-                |product: usize, (_, list): &ValueList<'_>| product.saturating_mul(list.len());
-            keys.saturating_add(lists.iter().fold(databases, product))
-        });
-        if keys > self.keys_left {
-            if !std::mem::replace(&mut self.is_exceeded, true) {
-                faults.add(
-                    entry.at,
-                    format!(
-                        "with this entry, keys times values times databases exceed {}: leave \
-                         databases out, list fewer values, or raise limits.values",
-                        self.max_keys
-                    ),
-                );
-            }
-            return;
-        }
-        self.keys_left -= keys;
-        for (rule, lists) in lists {
-            let is_about_database = entry.rules[rule].is_about_database();
-            for bindings in bindings_of(&lists) {
-                let key = Unfinished { entry: entry.clone(), rule, bindings };
-                if is_about_database {
-                    self.by_database.push(key);
-                } else {
-                    self.add_key(key, faults);
-                }
-            }
-        }
-    }
-
-    fn add_key(&mut self, key: Unfinished, faults: &mut Faults<'_>) {
-        let rule = &key.entry.rules[key.rule];
-        let mut calls = Vec::new();
-        let facts = Facts {
-            bindings: &key.bindings,
-            encoding: None,
-            server_hashes: &self.server_hashes,
-            oids: &|_| None,
-        };
-        match rule.shape(&facts, &mut calls) {
-            Ok(shape) => {
-                self.hash_checks.extend(calls);
-                self.layer.insert(key.claim(shape), None);
-            }
-            Err(Unfit::Encoding) => self.by_encoding.push(key),
-            Err(unfit) => {
-                let values: Vec<String> =
-                    key.bindings.iter().map(|(name, value)| format!("{name} {value:?}")).collect();
-                let of = if values.is_empty() {
-                    String::new()
-                } else {
-                    format!(" (with {})", values.join(", "))
-                };
-                faults.add(rule.at, format!("{unfit}{of}"));
-            }
-        }
-    }
-}
-
-/// A placeholder and what it may stand for.
-type ValueList<'a> = (&'a Arc<str>, &'a [Arc<str>]);
-
-/// Every combination of one value from each list.
-fn bindings_of(lists: &[ValueList<'_>]) -> Vec<Arc<[Binding]>> {
-    let mut combinations: Vec<Vec<Binding>> = vec![Vec::new()];
-    for (name, list) in lists {
-        combinations = combinations
-            .iter()
-            .flat_map(|combination| {
-                list.iter().map(|value| {
-                    let mut longer = combination.clone();
-                    longer.push(((*name).clone(), value.clone()));
-                    longer
-                })
-            })
-            .collect();
-    }
-    combinations.into_iter().map(Arc::from).collect()
-}
-
-impl Unfinished {
-    fn claim(&self, shape: pattern::Shape) -> Claim {
-        Claim { entry: self.entry.clone(), rule: self.rule, bindings: self.bindings.clone(), shape }
-    }
-}
-
 impl Entry {
-    /// The values of the placeholders in one key; `None` when a server has not told some of them.
-    fn lists_of<'a>(&'a self, rule: &KeyRule, answers: &'a Answers) -> Option<Vec<ValueList<'a>>> {
-        self.values_of(rule)
-            .map(|(name, values)| match values {
-                Values::List(list) => Some((name, list.as_slice())),
-                Values::Query(query) => {
-                    answers.values(&query.database, &query.sql).map(|list| (name, &**list))
-                }
-                // Read before, or a fault.
-                Values::File { .. } => None,
-            })
-            .collect()
-    }
-
     /// What is known of the name, whichever entry said it.
     fn adopt(&mut self, lock: &LockInfo) {
         let at = self.at;
@@ -1433,7 +1256,7 @@ mod tests {
         std::fs::remove_file(&values).unwrap();
         written("\u{feff}1\r\n\r\n3\n1\n".as_bytes());
         let registry = load().unwrap();
-        assert_eq!(registry.watched_files(), [values.clone()]);
+        assert_eq!(registry.watched_files(), std::slice::from_ref(&values));
         let labels = [1, 2, 3].map(|n| label(&registry, APP, Key::bigint(n)));
         assert_eq!(labels, ["a", "unregistered", "a"]);
     }

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::builder::{Builder, Unfinished};
 use super::claims::{Claim, Claims, candidates};
 use super::encoding::Encoding;
 use super::entry::{Entry, Policy, Said};
@@ -17,8 +18,7 @@ use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
 use super::template::DATABASE;
 use super::{
-    Armed, Builder, Candidate, Doubt, Layer, Limit, Registry, Resolution, Source, Standing,
-    Unfinished, display_name,
+    Armed, Candidate, Doubt, Layer, Limit, Registry, Resolution, Source, Standing, display_name,
 };
 use crate::inspected::Answers;
 use crate::key::Key;

@@ -1,6 +1,7 @@
 //! What tests of names have in common: registries from a text, and who names a key in them.
 
 use super::*;
+use crate::inspected::Answers;
 use crate::key::Key;
 
 /// A database by its name and encoding.
