@@ -124,7 +124,13 @@ pub struct SuggestArgs {
     pub files: FileArgs,
 
     /// How often to look
-    #[arg(long, value_name = "N", default_value = "2", help_heading = "Looking")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "2",
+        value_parser = parse_samples,
+        help_heading = "Looking"
+    )]
     pub samples: NonZeroU32,
 
     /// Time between two looks
@@ -136,4 +142,8 @@ pub struct SuggestArgs {
         help_heading = "Looking"
     )]
     pub interval: Duration,
+}
+
+fn parse_samples(text: &str) -> Result<NonZeroU32, &'static str> {
+    text.parse().map_err(|_| "write how many times, 1 at least")
 }
