@@ -82,8 +82,8 @@ pub struct ExplainArgs {
     /// Keys and texts; nothing or - reads log text from standard input
     ///
     /// A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock
-    /// [16384,0,42,1], or as class 5: 0/102747. Any other text is hashed in every way that
-    /// applications are known to make keys.
+    /// [16384,0,42,1], as class 5: 0/102747, or as SQL that takes it. Any other text is hashed in
+    /// every way that applications are known to make keys.
     #[arg(value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
 

@@ -117,8 +117,9 @@ fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if report.is_clean() {
         return print(&report.render_summary());
     }
-    let _ = std::io::stderr().write_all(report.render_problems().as_bytes());
-    print(&report.render_summary()).map(|_| ExitCode::from(FAILURE))
+    let text = report.render_problems() + &report.render_summary();
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    Ok(ExitCode::from(FAILURE))
 }
 
 fn run_registry_list(args: &ListArgs) -> Result<ExitCode, Failure> {

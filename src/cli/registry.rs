@@ -35,9 +35,9 @@ pub enum RegistryCommand {
 }
 
 const CHECK_EXAMPLES: &str = "\
-Files are checked together, as the exporter loads them, since two of them may name one key. A
-summary goes to standard output, faults and conflicts to standard error. Exit code 0 when there are
-none, 1 otherwise.
+Files are checked together, as the exporter loads them, since two of them may name one key.
+Conflicts of a file show once it has no other faults. All that is wrong goes to standard error, with
+exit code 1; when nothing is, a summary goes to standard output, with exit code 0.
 
 Examples:
   Before a commit:
@@ -46,6 +46,9 @@ Examples:
     render-registry | locks registry check -";
 
 const LIST_EXAMPLES: &str = "\
+A key of a preset with a small number is named only where there is a sign of the tool, and is a
+candidate elsewhere. A key ? depends on the database: say which with --database.
+
 Examples:
   All names of two files:
     locks registry list --registry.file a.yaml --registry.file b.yaml
