@@ -892,13 +892,19 @@ impl fmt::Display for Conflict {
             write!(f, "in {} ", self.databases.join(", "))?;
         }
         f.write_str("has more than one name: ")?;
-        for (index, candidate) in self.candidates.iter().enumerate() {
+        for (index, candidate) in self.candidates.iter().take(SHOWN_CANDIDATES).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;
         }
-        Ok(())
+        match self.candidates.len().saturating_sub(SHOWN_CANDIDATES) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
+
+/// In one line of a log.
+const SHOWN_CANDIDATES: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -1261,6 +1267,14 @@ mod tests {
              \x20 1 | locks: [*]\n\
              \x20   |         ^"
         );
+    }
+
+    #[test]
+    fn a_conflict_of_very_many_names_is_one_line_that_can_be_read() {
+        let entries = (0..30).map(|n| format!("- {{ name: n{n:02}, key: 1 }}\n"));
+        let text = format!("presets: none\nlocks:\n{}", entries.collect::<String>());
+        let conflict = registry(&text).conflicts()[0].to_string();
+        assert!(conflict.ends_with("\"n09\" (1 at locks.yaml:12) and 20 more"), "{conflict}");
     }
 
     #[test]
