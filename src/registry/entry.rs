@@ -306,6 +306,16 @@ fn parse_preset_values(node: &Node, faults: &mut Faults<'_>) -> Vec<(Arc<str>, V
             .iter()
             .filter_map(|(name, list)| {
                 let name: Arc<str> = scalar(name)?.into();
+                if !matches!(list.value, Value::Sequence(_)) {
+                    faults.add(
+                        list.at,
+                        format!(
+                            "values of {name} for a preset are a list, found {}: write [a, b]",
+                            list.kind()
+                        ),
+                    );
+                    return None;
+                }
                 let values = parse_value_list(&name, list, faults)?;
                 Some((name, values))
             })
@@ -1077,6 +1087,19 @@ mod tests {
 
     fn minutes(minutes: u64) -> Limit {
         Limit::Of(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn values_for_a_preset_are_a_list_and_nothing_else() {
+        for (values, kind) in [("{ file: a.txt }", "a mapping"), ("jobs", "a text")] {
+            let text = format!("presets: {{ pg-boss: {{ schema: {values} }} }}");
+            assert_eq!(
+                parse(&text).unwrap_err(),
+                [format!(
+                    "1:31: values of schema for a preset are a list, found {kind}: write [a, b]"
+                )]
+            );
+        }
     }
 
     #[test]
