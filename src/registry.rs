@@ -1127,6 +1127,14 @@ mod tests {
     }
 
     #[test]
+    fn a_conflict_of_very_many_names_is_one_line_that_can_be_read() {
+        let entries = (0..30).map(|n| format!("- {{ name: n{n:02}, key: 1 }}\n"));
+        let text = format!("presets: none\nlocks:\n{}", entries.collect::<String>());
+        let conflict = registry(&text).conflicts()[0].to_string();
+        assert!(conflict.ends_with("\"n09\" (1 at locks.yaml:12) and 20 more"), "{conflict}");
+    }
+
+    #[test]
     fn each_hash_is_checked_once() {
         let registry = registry(
             "presets: none\n\
@@ -1166,6 +1174,47 @@ mod tests {
         );
         let text = refusal("locks: [{ name: prisma-migrations, max_hold: 5m }]");
         assert!(text.contains("is locked, or write prisma-migrate"), "{text}");
+        for presets in ["none", "{ rails: {} }"] {
+            let text = refusal(&format!(
+                "presets: {presets}\nlocks:\n- {{ name: prisma-migrate, max_hold: 5m }}\n"
+            ));
+            assert!(
+                text.contains("the preset of that name is not in use: add prisma: {} to presets"),
+                "{text}"
+            );
+        }
+        let text = refusal("locks: [{ name: golang-migration, max_hold: 5m }]");
+        assert!(text.contains("or write golang-migrate"), "{text}");
+        let text = refusal("locks: [{ name: airflow, max_hold: 5m }]");
+        assert!(
+            text.contains(
+                "airflow is a preset, not a name that it gives: write airflow-migrations or \
+                 airflow-scheduler"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_preset_that_does_not_exist_is_refused_with_the_likeliest_one() {
+        let refusal = |text: &str| Registry::parse(&[source("f", text)]).unwrap_err().to_string();
+        let text = refusal("presets: { pgboss: {} }");
+        assert!(text.contains("there is no preset \"pgboss\": did you mean pg-boss?"), "{text}");
+        let text = refusal("presets: { quartz: {} }");
+        assert!(text.contains("\"quartz\": the known ones are airflow, alembic, "), "{text}");
+    }
+
+    #[test]
+    fn a_placeholder_without_values_is_one_fault() {
+        let errors = [
+            "{ name: a, key: { md5: 'x{c}' } }",
+            "{ name: a, key: { md5: 'x{c}' }, values: { c: { file: /nowhere/values } } }",
+        ]
+        .map(|entry| Registry::parse(&[source("f", &format!("locks: [{entry}]"))]).unwrap_err());
+        for error in errors {
+            let RegistryError::Refused(faults) = error else { panic!("{error}") };
+            assert_eq!(faults.len(), 1, "{faults:?}");
+        }
     }
 
     #[test]
@@ -1266,7 +1315,7 @@ mod tests {
         let registry = registry(
             "presets: { authentik: {} }\n\
              locks:\n\
-             - { name: a, key: { integer: '{n}' }, servers: ['a*'], values: { n: { query: q, database: app } } }\n\
+             - { name: a, key: { integer: '{n}' }, servers: ['a*'], values: { n: { query: table q, database: app } } }\n\
              - { name: b, key: { pair: [7, { oid: public.b }] }, databases: [app, app2] }\n\
              - { name: c, key: 5 }\n",
         );

@@ -143,6 +143,8 @@ impl Builder {
                 self.layer.insert(key.claim(shape), None);
             }
             Err(Unfit::Encoding) => self.by_encoding.push(key),
+            // Where the values are missing is told already, with the mend.
+            Err(Unfit::NoValue) if !faults.is_empty() => {}
             Err(unfit) => {
                 let values: Vec<String> =
                     key.bindings.iter().map(|(name, value)| format!("{name} {value:?}")).collect();

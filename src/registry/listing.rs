@@ -179,7 +179,7 @@ mod tests {
          - { name: job, keys: [42, { hashtext: jobs }], servers: ['a*'], databases: [app] }\n\
          - { name: tenant, key: { pair: [7, '*'] }, parameter: tenant }\n\
          - { name: bucket, key: { integer: '{n}' }, values: { n: ['1', '5'] } }\n\
-         - { name: asked, key: { integer: '{n}' }, values: { n: { query: q, database: app } } }\n\
+         - { name: asked, key: { integer: '{n}' }, values: { n: { query: table q, database: app } } }\n\
          - { name: of database, key: { integer: '{database}' } }\n\
          - { name: two, key: 2 }\n";
 

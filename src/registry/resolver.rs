@@ -724,16 +724,16 @@ mod tests {
     fn values_of_a_query_come_and_go_with_the_answers_and_are_bounded() {
         let text = "presets: none\n\
                     locks:\n\
-                    - { name: few, key: { integer: '1{n}' }, values: { n: { query: few, database: app } } }\n\
-                    - { name: many, key: { integer: '2{n}' }, values: { n: { query: many, database: app } } }\n";
+                    - { name: few, key: { integer: '1{n}' }, values: { n: { query: table few, database: app } } }\n\
+                    - { name: many, key: { integer: '2{n}' }, values: { n: { query: table many, database: app } } }\n";
         let registry = Registry::load_sources(&[source("f", text)], 3).unwrap();
         let resolver = |answers| resolver_told(&registry, "db-1", &[], answers);
-        let mut told = answers("many", &["1", "2", "3", "4"]);
-        told.insert_values(&"app".into(), &"few".into(), vec!["1".into(), "2".into()]);
+        let mut told = answers("table many", &["1", "2", "3", "4"]);
+        told.insert_values(&"app".into(), &"table few".into(), vec!["1".into(), "2".into()]);
         let both = resolver(told);
         assert_eq!([12, 23].map(|n| named(&both, Key::bigint(n))), ["few", "unregistered"]);
         assert!(both.is_past_max_keys());
-        let some = resolver(answers("many", &["1", "2", "3"]));
+        let some = resolver(answers("table many", &["1", "2", "3"]));
         assert_eq!([12, 23].map(|n| named(&some, Key::bigint(n))), ["unregistered", "many"]);
         assert!(!some.is_past_max_keys());
     }
@@ -802,10 +802,11 @@ mod tests {
         let registry = registry(
             "presets: none\n\
              locks:\n\
-             - { name: a, key: { crc32: '{n}' }, label: value, values: { n: { query: s, database: app } } }\n",
+             - { name: a, key: { crc32: '{n}' }, label: value, values: { n: { query: table s, database: app } } }\n",
         );
         let long = "x".repeat(1000);
-        let told = resolver_told(&registry, "db-1", &[], answers("s", &["p | q\n", &long, "{}"]));
+        let told =
+            resolver_told(&registry, "db-1", &[], answers("table s", &["p | q\n", &long, "{}"]));
         let label = |value: &str| named(&told, crc32(value));
         assert_eq!(label("p | q\n"), "a (n p \u{a6} q\u{fffd})");
         assert_eq!(label(&long), format!("a (n {}\u{2026})", &long[..100]));
