@@ -197,6 +197,9 @@ const DEFAULT_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
 const DEFAULT_REFRESH: Duration = Duration::from_secs(10 * 60);
 const SHORTEST_REFRESH: Duration = Duration::from_secs(60);
 
+/// A label, a column of a terminal and a line of a log have to bear it.
+const MAX_NAME: usize = 200;
+
 /// Servers and globs longer than this are no names.
 const MAX_GLOB: usize = 255;
 
@@ -781,10 +784,21 @@ fn parse_name(fields: &Fields<'_>, at: Position, faults: &mut Faults<'_>) -> Opt
         _ if text.contains(char::is_control) => {
             format!("{text:?} contains a control character: names are one line of text")
         }
+        _ if text.contains(is_direction) => {
+            format!("{text:?} contains a character that turns the direction of text: remove it")
+        }
+        _ if text.chars().count() > MAX_NAME => {
+            format!("a name of more than {MAX_NAME} characters is a description: shorten it")
+        }
         _ => return Some(text.into()),
     };
     faults.add(node.at, message);
     None
+}
+
+/// Makes a name look like another one wherever text of both directions is shown.
+fn is_direction(letter: char) -> bool {
+    matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn parse_keys(fields: &Fields<'_>, faults: &mut Faults<'_>) -> Option<Vec<KeyRule>> {
@@ -1411,6 +1425,10 @@ mod tests {
                 "\"a | b\" contains \" | \", which joins the names of one key: choose another name",
             ),
             ("\"a\\nb\"", "\"a\\nb\" contains a control character: names are one line of text"),
+            (
+                "\"a\\u202eb\"",
+                "\"a\\u{202e}b\" contains a character that turns the direction of text: remove it",
+            ),
             ("[a]", "a name is a text, found a list"),
         ];
         for (name, message) in cases {

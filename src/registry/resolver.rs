@@ -15,10 +15,11 @@ use super::encoding::Encoding;
 use super::entry::{Entry, Policy, Said};
 use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
-use super::pattern::{Rank, Shape, packing_of};
+use super::pattern::{Part, Rank, Shape, packing_of};
 use super::template::DATABASE;
 use super::{
-    Armed, Candidate, Doubt, Layer, Limit, Registry, Resolution, Source, Standing, display_name,
+    Armed, Candidate, Doubt, LISTED, Layer, Limit, Registry, Resolution, Source, Standing,
+    display_name,
 };
 use crate::inspected::Answers;
 use crate::key::Key;
@@ -288,7 +289,8 @@ impl Resolver {
                 } else if signs.applications.iter().any(matches) {
                     (None, true)
                 } else {
-                    (Some(Doubt::NoMarker), true)
+                    // A table of the tool is not seen from one poll to the next.
+                    (Some(Doubt::NoMarker), !marker.applications.is_empty())
                 }
             }
             Some(magnitude) if magnitude < COUNTED && key.as_bigint().is_some() => {
@@ -390,6 +392,10 @@ fn is_by_chance(claim: &Claim, key: Key) -> bool {
         Shape::Packing => packing_of(key).is_some_and(|text| text.len() >= LONG_PACKING),
         // Sooner or later ids come across each small multiple.
         Shape::MultipleOf(_) => key.as_bigint().is_some_and(|key| key.unsigned_abs() < COUNTED),
+        // An id packed beside a number that happens to be the tool's is small; a hash hardly ever.
+        Shape::Halves(_, _, Part::Any) => {
+            key.as_bigint().is_some() && u64::from(key.objid()) < SMALL
+        }
         Shape::One(_) | Shape::Halves(..) | Shape::Range(..) => false,
     }
 }
@@ -500,7 +506,7 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
     let lock = match names.len() {
         1 if labels_value => display_name(&first.entry.name, &as_label(&parameters)).into(),
         1 => first.entry.name.clone(),
-        _ => names.into_iter().collect::<Vec<_>>().join(" | ").into(),
+        _ => joined_names(&names),
     };
     let candidates = if contradicted { candidates(claims.iter().copied()) } else { Vec::new() };
     Some(Resolution {
@@ -567,6 +573,17 @@ fn texts<'a>(
     said: impl Iterator<Item = &'a Option<Said>>,
 ) -> impl Iterator<Item = Option<Arc<str>>> {
     said.map(|said| said.as_ref().map(|said| said.text.clone()))
+}
+
+/// `a | b`; of very many the first, and how many there are beside them.
+fn joined_names(names: &BTreeSet<&str>) -> Arc<str> {
+    let mut shown: Vec<&str> = names.iter().copied().take(LISTED).collect();
+    let more = names.len() - shown.len();
+    let rest = format!("{more} more");
+    if more > 0 {
+        shown.push(&rest);
+    }
+    shown.join(" | ").into()
 }
 
 /// What any of them say, as the names in a conflict are written.
@@ -814,6 +831,28 @@ mod tests {
     }
 
     #[test]
+    fn a_label_of_very_many_names_shows_the_first() {
+        let entries = |count: usize| {
+            let entry = |n| format!("- {{ name: n{n:02}, key: 1 }}\n");
+            format!("locks:\n{}", (0..count).map(entry).collect::<String>())
+        };
+        let name = |count| label(&registry(&entries(count)), APP, Key::bigint(1));
+        assert_eq!(name(10), "n00 | n01 | n02 | n03 | n04 | n05 | n06 | n07 | n08 | n09");
+        assert_eq!(name(12), "n00 | n01 | n02 | n03 | n04 | n05 | n06 | n07 | n08 | n09 | 2 more");
+    }
+
+    #[test]
+    fn a_number_of_a_preset_with_a_small_one_packed_beside_it_is_a_candidate() {
+        let registry = Registry::empty();
+        let hash = resolve(&registry, "db-1", APP, Key::bigint((18_028 << 32) | 1_462_734_915));
+        assert_eq!(hash.display_name(), "flyway-migrate (low_half 1462734915)");
+        let packed = resolve(&registry, "db-1", APP, Key::bigint((18_028 << 32) | 99));
+        let doubts: Vec<_> = packed.candidates.iter().map(|it| (&*it.name, it.doubt)).collect();
+        assert_eq!(packed.lock, None);
+        assert_eq!(doubts, [("flyway-migrate", Some(Doubt::Chance))]);
+    }
+
+    #[test]
     fn a_small_number_of_a_preset_needs_its_table_in_that_database_or_is_a_candidate() {
         let registry = registry("presets: { airflow: {}, coder: {} }");
         let doubts = |resolution: &Resolution| -> Vec<_> {
@@ -821,7 +860,8 @@ mod tests {
         };
         let without = resolver(&registry, "db-1", &[]);
         let resolution = without.resolve(Some("app"), Key::bigint(2), Signs::default());
-        assert_eq!((resolution.label(), resolution.is_open), ("unregistered", true));
+        // Nothing that a poll shows would change that: these presets know no application.
+        assert_eq!((resolution.label(), resolution.is_open), ("unregistered", false));
         assert_eq!(
             doubts(&resolution),
             [
