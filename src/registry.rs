@@ -595,23 +595,22 @@ impl Layer {
     }
 
     fn conflicts(&self) -> Vec<Conflict> {
-        type Found = (BTreeSet<Arc<str>>, BTreeSet<Candidate>);
-        let mut found: BTreeMap<(bool, Arc<str>), Found> = BTreeMap::new();
+        // What is contested in several databases by the same entries is one conflict.
+        type Contest = (bool, Arc<str>, Vec<Candidate>);
+        let mut found: BTreeMap<Contest, BTreeSet<Arc<str>>> = BTreeMap::new();
         let named = self.named.iter().map(|(database, claims)| (Some(database), claims));
         for (database, claims) in named.chain([(None, &self.any)]) {
             for conflict in claims.conflicts() {
-                let (databases, candidates) =
-                    found.entry((database.is_some(), conflict.key)).or_default();
-                databases.extend(database.cloned());
-                candidates.extend(conflict.candidates);
+                let contest = (database.is_some(), conflict.key, conflict.candidates);
+                found.entry(contest).or_default().extend(database.cloned());
             }
         }
         found
             .into_iter()
-            .map(|((_, key), (databases, candidates))| Conflict {
+            .map(|((_, key, candidates), databases)| Conflict {
                 key,
                 databases: databases.into_iter().collect(),
-                candidates: candidates.into_iter().collect(),
+                candidates,
             })
             .collect()
     }
@@ -1317,6 +1316,30 @@ mod tests {
         std::fs::write(&path, "locks: [{ name: a, key: 1 }]").unwrap();
         let registry = Registry::load(std::slice::from_ref(&path), MAX_KEYS).unwrap();
         assert_eq!(label(&registry, APP, Key::bigint(1)), "a");
+    }
+
+    /// Files that would cost a careless parser its stack, its memory or its time, and what becomes
+    /// of each.
+    #[test]
+    fn files_made_to_break_a_parser_are_read_or_refused_as_their_names_say() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/registry");
+        let mut count = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let bytes = std::fs::read(&path).unwrap();
+            let outcome = Source::from_bytes(&name, bytes)
+                .and_then(|source| Registry::load_sources(&[source], 10_000));
+            assert_eq!(outcome.is_ok(), name.starts_with("read-"), "{name}: {outcome:?}");
+            if let Err(error) = outcome {
+                assert!(name.starts_with("refused-"), "{name}");
+                let text = error.to_string();
+                assert!(text.contains(&*name), "{name}: {text}");
+                assert!(text.len() < 20_000, "{name}: {} bytes of error", text.len());
+            }
+            count += 1;
+        }
+        assert!(count > 20, "{count} files");
     }
 
     /// Texts that are closer to registry files than random characters are.
