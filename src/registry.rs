@@ -63,6 +63,9 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// that no fleet of databases comes near.
 pub const MAX_KEYS: usize = 1_000_000;
 
+/// So many hashes of the texts of files are compared with the server's.
+const MAX_HASH_CHECKS: usize = 10_000;
+
 const UNREGISTERED_MAX_HOLD: Limit = Limit::Of(Duration::from_secs(60 * 60));
 const UNREGISTERED_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
 
@@ -270,6 +273,28 @@ struct Unfinished {
     bindings: Arc<[Binding]>,
 }
 
+/// Hashes to be compared with the server's, each once.
+#[derive(Debug, Default)]
+struct HashChecks(BTreeSet<HashCheck>);
+
+impl HashChecks {
+    /// Those that there is room for: a difference is one of machine or collation and shows in any
+    /// of them, and there may be a million.
+    fn insert(&mut self, checks: impl IntoIterator<Item = HashCheck>) {
+        for check in checks {
+            if self.0.len() >= MAX_HASH_CHECKS {
+                break;
+            }
+            self.0.insert(check);
+        }
+    }
+
+    /// All of them, for those that are known to be few.
+    fn insert_all(&mut self, checks: impl IntoIterator<Item = HashCheck>) {
+        self.0.extend(checks);
+    }
+}
+
 /// How text files are read; what is read decides nothing but its content.
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
@@ -348,7 +373,7 @@ impl Registry {
             unregistered,
             locks,
             entry_count,
-            hash_checks: builder.hash_checks.into_iter().collect(),
+            hash_checks: builder.hash_checks.0.into_iter().collect(),
             watched_files,
             max_keys,
             entries,
@@ -370,7 +395,7 @@ impl Registry {
         &self.conflicts
     }
 
-    /// Hashes of the server that keys were computed from, each once.
+    /// Hashes of the server that keys were computed from, each once; of very many some.
     pub fn hash_checks(&self) -> &[HashCheck] {
         &self.hash_checks
     }
@@ -423,7 +448,7 @@ struct Builder {
     by_encoding: Vec<Unfinished>,
     by_database: Vec<Unfinished>,
     queried: Vec<Arc<Entry>>,
-    hash_checks: BTreeSet<HashCheck>,
+    hash_checks: HashChecks,
     server_hashes: ServerHashes,
     keys_left: usize,
     max_keys: usize,
@@ -436,7 +461,7 @@ impl Builder {
             by_encoding: Vec::new(),
             by_database: Vec::new(),
             queried: Vec::new(),
-            hash_checks: BTreeSet::new(),
+            hash_checks: HashChecks::default(),
             server_hashes: ServerHashes::new(),
             keys_left: max_keys,
             max_keys,
@@ -508,7 +533,11 @@ impl Builder {
         };
         match rule.shape(&facts, &mut calls) {
             Ok(shape) => {
-                self.hash_checks.extend(calls);
+                if key.entry.is_preset {
+                    self.hash_checks.insert_all(calls);
+                } else {
+                    self.hash_checks.insert(calls);
+                }
                 self.layer.insert(key.claim(shape), None);
             }
             Err(Unfit::Encoding) => self.by_encoding.push(key),
@@ -1252,6 +1281,21 @@ mod tests {
                 ("hashtextextended", "jobs", 0, 7_259_640_204_928_003_297),
             ]
         );
+    }
+
+    #[test]
+    fn of_very_many_hashes_some_are_checked_and_those_of_presets_all() {
+        let values: Vec<String> = (0..MAX_HASH_CHECKS + 50).map(|n| n.to_string()).collect();
+        let registry = registry(&format!(
+            "locks: [{{ name: a, key: {{ hashtext: \"{{x}}\" }}, values: {{ x: [{}] }} }}]",
+            values.join(",")
+        ));
+        let presets = Registry::empty().hash_checks().to_vec();
+        assert!(!presets.is_empty());
+        for checks in [registry.hash_checks(), resolver(&registry, "db-1", &[]).hash_checks()] {
+            assert_eq!(checks.len(), MAX_HASH_CHECKS + presets.len());
+            assert!(presets.iter().all(|check| checks.contains(check)));
+        }
     }
 
     #[test]

@@ -32,9 +32,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const ASIDE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const ASIDE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A difference is one of machine or collation and shows in any of them.
-const MAX_HASH_CHECKS: usize = 10_000;
-
 /// How a transaction of ours begins. The isolation level is spelled out, since a server's default of
 /// `serializable` would make the poll fail on a standby or wait. So is where functions and operators
 /// are looked for: any user may have made one in a schema that the role searches, and would have it
@@ -385,7 +382,6 @@ impl Connection {
                 .iter()
                 .filter(|check| check.call.function == function)
                 .filter(comparable)
-                .take(MAX_HASH_CHECKS)
                 .collect();
             if ours.is_empty() {
                 continue;

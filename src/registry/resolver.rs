@@ -16,8 +16,8 @@ use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
 use super::{
-    Armed, Builder, Candidate, Doubt, Layer, Registry, Resolution, Source, Standing, Unfinished,
-    display_name,
+    Armed, Builder, Candidate, Doubt, HashChecks, Layer, Registry, Resolution, Source, Standing,
+    Unfinished, display_name,
 };
 use crate::inspected::Answers;
 use crate::key::Key;
@@ -116,9 +116,9 @@ impl Resolver {
                 [&registry.by_database[..], &builder.by_database].concat(),
             )
         };
-        let mut hash_checks: BTreeSet<HashCheck> = builder.hash_checks;
+        let mut hash_checks = builder.hash_checks;
         if !is_own {
-            hash_checks.extend(registry.hash_checks.iter().cloned());
+            hash_checks.insert_all(registry.hash_checks.iter().cloned());
         }
 
         let mut resolver = Self {
@@ -143,11 +143,11 @@ impl Resolver {
             let layer =
                 compute(&by_encoding, &told.server_hashes, Some(encoding), None, &mut calls);
             if encoding == Encoding::Utf8 {
-                hash_checks.extend(calls);
+                hash_checks.insert(calls);
             }
             resolver.by_encoding.insert(encoding, layer);
         }
-        resolver.hash_checks = hash_checks.into_iter().collect();
+        resolver.hash_checks = hash_checks.0.into_iter().collect();
         resolver.preset_numbers = resolver.find_preset_numbers();
         resolver
     }
@@ -158,7 +158,7 @@ impl Resolver {
         encoding: &str,
         unfinished: &[Unfinished],
         told: &Circumstances,
-        hash_checks: &mut BTreeSet<HashCheck>,
+        hash_checks: &mut HashChecks,
     ) {
         let encoding = Encoding::of_server(encoding);
         let oids = |table: &str| told.answers.table_oid(name, table);
@@ -166,7 +166,7 @@ impl Resolver {
         let database = Some((name, &oids as OidsOf<'_>));
         let layer = compute(unfinished, &told.server_hashes, encoding, database, &mut calls);
         if encoding == Some(Encoding::Utf8) {
-            hash_checks.extend(calls);
+            hash_checks.insert(calls);
         }
         self.databases.insert(name.clone(), KnownDatabase { encoding, layer });
     }
@@ -177,7 +177,7 @@ impl Resolver {
     }
 
     /// Hashes of the server that keys were computed from: of ASCII texts, and of others as a
-    /// database in UTF8 hashes them.
+    /// database in UTF8 hashes them. Of very many some.
     pub fn hash_checks(&self) -> &Arc<[HashCheck]> {
         &self.hash_checks
     }

@@ -214,20 +214,18 @@ fn parse_word<T: FromStr>(word: &str, what: &str) -> Result<T, String> {
 
 /// What databases say of tables.
 pub fn parse_tables(text: &str) -> Result<Answers, String> {
-    let rows = parse_rows(text, |words| {
+    let mut rows = parse_rows(text, |words| {
         let database = words.next("a database")?;
         let known = DATABASES.iter().any(|(name, ..)| *name == database);
         let database = known.then_some(database).ok_or("a database has a name here")?;
         let table: Arc<str> = words.next("a table")?.into();
         Ok((Arc::<str>::from(database), table, words.nullable("an OID")?))
     })?;
-    let mut by_database: HashMap<Arc<str>, Vec<(Arc<str>, Option<u32>)>> = HashMap::new();
-    for (database, table, oid) in rows {
-        by_database.entry(database).or_default().push((table, oid));
-    }
+    rows.sort();
     let mut answers = Answers::default();
-    for (database, tables) in by_database {
-        answers.replace_tables(&database, tables);
+    for rows in rows.chunk_by(|(database, ..), (next, ..)| database == next) {
+        let tables = rows.iter().map(|(_, table, oid)| (table.clone(), *oid));
+        answers.replace_tables(&rows[0].0, tables);
     }
     Ok(answers)
 }
