@@ -76,15 +76,18 @@ Examples:
   A log with every advisory lock named, its deadlocks and waits below it:
     locks explain --registry.file registry.yaml < postgresql.log";
 
+const WHAT_HELP: &str = "\
+Keys and texts; nothing or - reads log text from standard input
+
+A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock [16384,0,42,1], or \
+as class 5: 0/102747. Any other text is hashed in every way that applications are known to make \
+keys.";
+
 /// Flags of `locks explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
     /// Keys and texts; nothing or - reads log text from standard input
-    ///
-    /// A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock
-    /// [16384,0,42,1], or as class 5: 0/102747. Any other text is hashed in every way that
-    /// applications are known to make keys.
-    #[arg(value_name = "WHAT", allow_negative_numbers = true)]
+    #[arg(long_help = WHAT_HELP, value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
 
     /// Take every WHAT for a text, also one that looks like a key
@@ -464,7 +467,9 @@ mod tests {
     fn the_help_of_every_command_is_the_one_reviewed() {
         let mut root = Cli::command().term_width(100);
         root.build();
-        for path in ["serve", "registry", "registry check", "registry list", "registry suggest"] {
+        for path in
+            ["serve", "registry", "registry check", "registry list", "registry suggest", "explain"]
+        {
             let mut command = &mut root;
             for name in path.split(' ') {
                 command = command.find_subcommand_mut(name).unwrap();

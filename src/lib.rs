@@ -18,7 +18,7 @@
 //! | [`cli`], [`config`], [`logging`] | flags as typed; a `Config` that only validation can make; log lines | reads files |
 //! | [`postgres`] | connection strings, the poll's SQL, rows → `Sample` | yes |
 //! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
-//! | [`registry`] | names for keys: the YAML language, the server's hash functions, who names a key | reads files |
+//! | [`registry`] | names for keys: the YAML language and its functions, presets, who names a key | reads files |
 //! | [`tracker`] | samples → holds and waits: seen first, still here, gone; scope and age as far as evidence goes | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |

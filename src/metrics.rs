@@ -15,7 +15,7 @@ use prometheus::proto::{self, MetricFamily, MetricType};
 use crate::inspected::{LastSuccess, Source};
 use crate::registry::{Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
-use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER};
+use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
 use crate::view::{Lock, Picture, View};
@@ -249,14 +249,25 @@ pub struct Process<'a> {
 
 /// All families of a scrape. `now` is our clock, to tell a picture that is too old.
 pub fn collect_families<'a>(
-    process: Process<'_>,
+    process: Process<'a>,
     views: impl IntoIterator<Item = &'a View>,
     now: Timestamp,
 ) -> Vec<MetricFamily> {
     let mut families = Families::default();
     let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
+    let mut locks: BTreeMap<&str, [&str; 3]> = BTreeMap::new();
+    for lock in process.registry.locks() {
+        let said = [&lock.owner, &lock.runbook, &lock.description];
+        locks.insert(&lock.name, said.map(|text| text.as_deref().unwrap_or_default()));
+    }
     for view in views {
         collect_view(&mut families, view, now);
+        // Presets, and the labels of conflicts, as far as they were seen.
+        for Registered { resolution, .. } in view.registered.values() {
+            let said = [&resolution.owner, &resolution.runbook, &resolution.description];
+            let said = said.map(|text| text.as_deref().unwrap_or_default());
+            locks.entry(resolution.label()).or_insert(said);
+        }
         for (lock, source) in &view.inspected.sources {
             let combined = sources.get(&**lock).map_or(*source, |other| other.combine(*source));
             sources.insert(lock, combined);
@@ -264,6 +275,12 @@ pub fn collect_families<'a>(
     }
     collect_sources(&mut families, &sources);
     collect_registry(&mut families, process);
+    locks.insert(UNREGISTERED, [""; 3]);
+    for (lock, [owner, runbook, description]) in locks {
+        let labels =
+            [("lock", lock), ("owner", owner), ("runbook", runbook), ("description", description)];
+        families.add(&LOCK_INFO, &labels, 1.0);
+    }
     families.add(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut all = families.into_families();
     all.extend(ProcessCollector::for_self().collect());
@@ -530,17 +547,6 @@ impl<'a> LockGauges<'a> {
 
 fn collect_registry(families: &mut Families, process: Process<'_>) {
     let registry = process.registry;
-    for entry in registry.locks() {
-        let labels = [
-            ("lock", &*entry.name),
-            ("owner", entry.owner.as_deref().unwrap_or_default()),
-            ("runbook", entry.runbook.as_deref().unwrap_or_default()),
-            ("description", entry.description.as_deref().unwrap_or_default()),
-        ];
-        families.add(&LOCK_INFO, &labels, 1.0);
-    }
-    let nameless = [("lock", UNREGISTERED), ("owner", ""), ("runbook", ""), ("description", "")];
-    families.add(&LOCK_INFO, &nameless, 1.0);
     families.add(&REGISTRY_ENTRIES, &[], count(registry.entry_count()));
     families.add(&REGISTRY_CONFLICTS, &[], count(registry.conflicts().len()));
     families.add(&REGISTRY_RELOAD_OK, &[], f64::from(u8::from(process.registry_is_current)));

@@ -456,6 +456,9 @@ impl Poller {
             let version = self.view.facts.version.as_deref().unwrap_or("unknown");
             tracing::info!(%server, version, role = picture.role(), "polling the server");
         }
+        for conflict in self.fold.take_conflicts() {
+            tracing::warn!(%server, %conflict, "a key that was seen has several names");
+        }
         let past_bound = self.fold.past_bound();
         if past_bound > std::mem::replace(&mut self.condition.past_bound, past_bound) {
             tracing::warn!(

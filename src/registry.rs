@@ -140,6 +140,12 @@ pub struct Resolution {
     pub candidates: Vec<Candidate>,
     /// Another answer is possible when more is seen of the key: ask again.
     pub is_open: bool,
+    /// Who looks after it; in a conflict all who do.
+    pub owner: Option<Arc<str>>,
+    /// What to read about it, an `http` or `https` address; `None` in a conflict about it.
+    pub runbook: Option<Arc<str>>,
+    /// For people.
+    pub description: Option<Arc<str>>,
 }
 
 /// How long is too long.
@@ -185,6 +191,8 @@ pub enum Role {
 pub struct Candidate {
     /// The name it gives.
     pub name: Arc<str>,
+    /// The values of its placeholders: never part of a label.
+    pub parameters: Vec<(Arc<str>, String)>,
     /// Where it says so.
     pub origin: Origin,
     /// The key as it is meant there: `42`, `hashtext("jobs")`, `(7,*)`.
@@ -339,6 +347,14 @@ impl Registry {
         }
         let presets = preset::choose(&mut files);
         let locks = merge_names(&mut files, &presets);
+        for (file, _) in &mut files {
+            for entry in &mut file.entries {
+                let known = locks.binary_search_by(|lock| lock.name.cmp(&entry.name));
+                if let Ok(index) = known {
+                    entry.adopt(&locks[index]);
+                }
+            }
+        }
         let unregistered = unregistered(files.iter().map(|(file, _)| &file.unregistered));
         let mut entries: Vec<Arc<Entry>> = Vec::new();
         let mut builder = Builder::new(max_keys);
@@ -580,6 +596,15 @@ impl Unfinished {
 }
 
 impl Entry {
+    /// What is known of the name, whichever entry said it.
+    fn adopt(&mut self, lock: &LockInfo) {
+        let at = self.at;
+        let said = |text: &Option<Arc<str>>| text.clone().map(|text| entry::Said { text, at });
+        self.owner = said(&lock.owner);
+        self.runbook = said(&lock.runbook);
+        self.description = said(&lock.description);
+    }
+
     fn holds_on(&self, server: &str) -> bool {
         let servers = self.servers.as_ref();
         servers.is_none_or(|globs| globs.iter().any(|glob| glob.matches(server)))
@@ -800,6 +825,9 @@ fn unregistered<'a>(said: impl Iterator<Item = &'a Limits> + Clone) -> Resolutio
         exact: false,
         candidates: Vec::new(),
         is_open: false,
+        owner: None,
+        runbook: None,
+        description: None,
     }
 }
 
@@ -827,6 +855,13 @@ fn display_name<'a>(name: &'a str, parameters: &[(Arc<str>, String)]) -> Cow<'a,
     let parameters: Vec<String> =
         parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!("{name} ({})", parameters.join(", ")).into()
+}
+
+impl Candidate {
+    /// For people: the name with its values.
+    pub fn display_name(&self) -> Cow<'_, str> {
+        display_name(&self.name, &self.parameters)
+    }
 }
 
 impl Limit {
@@ -868,7 +903,7 @@ impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoMarker => {
-                "a small number that anybody may use, and no sign of the tool was seen"
+                "a small number that anybody may use: a sign of the tool is needed"
             }
             Self::Crowded => "keys around it were seen that look like counted ids",
             Self::SharedClass => "another extension uses this class too",
@@ -887,7 +922,7 @@ impl fmt::Display for Conflict {
         f.write_str("has more than one name: ")?;
         for (index, candidate) in self.candidates.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
-            write!(f, "{separator}{:?} ({candidate})", candidate.name)?;
+            write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;
         }
         Ok(())
     }

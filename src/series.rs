@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::config::{Applications, Limits};
 use crate::key::Key;
-use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
+use crate::registry::{Conflict, Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
 use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
 use crate::timestamp::Timestamp;
@@ -37,6 +37,8 @@ const SERVER_WIDE: &str = "(server-wide)";
 
 /// A key needs this many polls in a row for a slot of the second half.
 const STEADY_POLLS: u32 = 10;
+/// So many conflicts of keys that were seen are told.
+const CONFLICTS: usize = 1000;
 /// Of the keys that a series of the registry stands for, so many are remembered.
 const WITNESSES: usize = 8;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -168,6 +170,10 @@ pub struct SeriesSet {
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
     crowd: Crowd<DatabaseOid>,
+    /// Keys with several names, once each.
+    conflicts: BTreeSet<Conflict>,
+    /// Those that are to be told.
+    new_conflicts: Vec<Conflict>,
     /// Series of the registry that the bound left out.
     past_bound: usize,
     counters: Counters,
@@ -200,6 +206,8 @@ impl SeriesSet {
             named: HashSet::new(),
             unregistered: None,
             crowd: Crowd::default(),
+            conflicts: BTreeSet::new(),
+            new_conflicts: Vec::new(),
             past_bound: 0,
             counters: Counters::default(),
             is_stale: true,
@@ -340,6 +348,9 @@ impl SeriesSet {
                     if polls == 1 && resolution.lock.is_none() {
                         self.crowd.observe(key.database, key.key, resolver.preset_numbers());
                     }
+                    if resolution.is_conflict() {
+                        self.note_conflict(key, &database.datname, &resolution);
+                    }
                     self.share(resolution)
                 }
             };
@@ -416,6 +427,23 @@ impl SeriesSet {
                 Arc::new(Label { resolution, datname, series, is_single })
             }
         }
+    }
+
+    /// A conflict that only shows once its key is there.
+    fn note_conflict(&mut self, key: KeyId, datname: &Arc<str>, resolution: &Resolution) {
+        let conflict = Conflict {
+            key: key.key.to_string().into(),
+            databases: vec![datname.clone()],
+            candidates: resolution.candidates.clone(),
+        };
+        if self.conflicts.len() < CONFLICTS && self.conflicts.insert(conflict.clone()) {
+            self.new_conflicts.push(conflict);
+        }
+    }
+
+    /// Keys with several names that were seen since the last call, each once.
+    pub fn take_conflicts(&mut self) -> Vec<Conflict> {
+        std::mem::take(&mut self.new_conflicts)
     }
 
     /// One copy for all keys without a name, of which there may be very many.

@@ -28,9 +28,12 @@ const NO_APPLICATION: &str = "(none)";
 const UNKNOWN_APPLICATION: &str = "(unknown)";
 const PREPARED: &str = "(prepared)";
 
-/// Keys of one application in one database that get an entry of their own. Beyond it they are
-/// counted: nobody names hundreds of keys by hand.
-const MAX_SINGLE_KEYS: usize = 50;
+/// Keys of one application in one database of which nothing is known but the number, and which get
+/// an entry each. When there are more, none does: nobody names hundreds of keys by hand.
+const MAX_SINGLE_KEYS: usize = 30;
+
+/// Keys that get no entry, by their application.
+type LeftOut = BTreeMap<(Place, Arc<str>), BTreeSet<Key>>;
 
 /// All that was seen in some looks.
 #[derive(Debug)]
@@ -177,52 +180,76 @@ impl Sightings {
 
     /// A registry file; it names nothing when there is nothing to name.
     pub fn render(&self) -> String {
-        let mut left_out = BTreeMap::new();
-        let drafts = merge(self.drafts(&mut left_out));
-        let applications = self.places.values().flat_map(BTreeMap::values);
-        let applications = applications.flat_map(|sighting| {
-            let holders = sighting.holders.iter();
-            holders
-                .chain(&sighting.waiters)
-                .flat_map(|(name, party)| std::iter::once(name).chain(&party.before))
-        });
-        let databases = self.places.keys().filter_map(|place| place.database.as_ref());
-        let dictionary = Dictionary::new(applications.chain(databases).map(|text| &**text));
-        render::render(self, &drafts, &left_out, &dictionary)
-    }
-
-    /// Groups the keys of each database by themselves. Keys of an application past the bound are
-    /// counted in `left_out` only.
-    fn drafts(&self, left_out: &mut BTreeMap<(Place, Arc<str>), usize>) -> Vec<Draft> {
+        let dictionary = Dictionary::new(self.texts());
+        let mut left_out = LeftOut::new();
         let mut drafts = Vec::new();
         for (place, sightings) in &self.places {
-            let mut singles: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-            for (pattern, keys) in group_keys(sightings) {
-                let mut together = Sighting::default();
-                for sighting in keys.iter().filter_map(|key| sightings.get(key)) {
-                    together.join(sighting);
-                }
-                let application = together.application();
-                if let Pattern::One(_) = pattern {
-                    let singles = singles.entry(application.clone()).or_default();
-                    *singles += 1;
-                    if *singles > MAX_SINGLE_KEYS {
-                        *left_out.entry((place.clone(), application)).or_default() += 1;
-                        continue;
-                    }
-                }
-                drafts.push(Draft {
-                    pattern,
-                    keys,
-                    application,
-                    databases: BTreeSet::from([place.database.clone()]),
-                    servers: BTreeSet::from([place.server.clone()]),
-                    sighting: together,
-                });
-            }
+            drafts.extend(draft(place, sightings, &dictionary, &mut left_out));
         }
-        drafts
+        render::render(self, &merge(drafts), &left_out, &dictionary)
     }
+
+    /// Names of applications and databases, some of them more than once.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let sightings = self.places.values().flat_map(BTreeMap::values);
+        let parties =
+            sightings.flat_map(|sighting| sighting.holders.iter().chain(&sighting.waiters));
+        let applications =
+            parties.flat_map(|(name, party)| std::iter::once(name).chain(&party.before));
+        let databases = self.places.keys().filter_map(|place| place.database.as_ref());
+        applications.chain(databases).map(|text| &**text)
+    }
+}
+
+/// Groups the keys of one database by themselves.
+fn draft(
+    place: &Place,
+    sightings: &BTreeMap<Key, Sighting>,
+    dictionary: &Dictionary,
+    left_out: &mut LeftOut,
+) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    let mut mute: BTreeMap<Arc<str>, Vec<Draft>> = BTreeMap::new();
+    for (pattern, keys) in group_keys(sightings) {
+        let mut together = Sighting::default();
+        for sighting in keys.iter().filter_map(|key| sightings.get(key)) {
+            together.join(sighting);
+        }
+        let application = together.application();
+        let is_mute = match pattern {
+            Pattern::One(key) => {
+                together.candidates.is_empty() && render::guess_one(key, dictionary).is_empty()
+            }
+            Pattern::PairsFrom(_) | Pattern::PairsTo(_) | Pattern::Packed(_) => false,
+            Pattern::Range(..) => {
+                // One of so many is no constant of a tool.
+                together.candidates.clear();
+                false
+            }
+        };
+        let draft = Draft {
+            pattern,
+            keys,
+            application: application.clone(),
+            databases: BTreeSet::from([place.database.clone()]),
+            servers: BTreeSet::from([place.server.clone()]),
+            sighting: together,
+        };
+        if is_mute {
+            mute.entry(application).or_default().push(draft);
+        } else {
+            drafts.push(draft);
+        }
+    }
+    for (application, mute) in mute {
+        if mute.len() > MAX_SINGLE_KEYS {
+            let keys = mute.into_iter().flat_map(|draft| draft.keys).collect();
+            left_out.insert((place.clone(), application), keys);
+        } else {
+            drafts.extend(mute);
+        }
+    }
+    drafts
 }
 
 impl Sighting {
@@ -542,6 +569,9 @@ locks:
             .collect();
         let text = suggest(&[server("db-1", &locks)]);
         assert!(!text.contains("databases:"), "{text}");
+        let why =
+            "  # in any database: the name of its own is not known, or no entry can name it\n";
+        assert_eq!(text.matches(why).count(), 3, "{text}");
         assert_eq!(parse(&text).entry_count(), 3);
     }
 
@@ -675,13 +705,29 @@ locks:
     }
 
     #[test]
-    fn very_many_keys_of_one_application_are_counted_and_not_listed() {
-        let locks: Vec<Value> = (1..=60)
+    fn of_very_many_keys_only_those_that_tell_something_get_an_entry() {
+        let mut locks: Vec<Value> = (1..=60)
             .map(|n| lock("app", Key::bigint(n * 1_234_567_890_123), &[holder(1, "ingest")]))
             .collect();
+        let jobs = Key::bigint(7_259_640_204_928_003_297);
+        locks.push(lock("app", jobs, &[holder(1, "ingest")]));
         let text = suggest(&[server("db-1", &locks)]);
-        assert_eq!(parse(&text).entry_count(), MAX_SINGLE_KEYS);
-        assert!(text.contains("  # 10 more keys of ingest in app of db-1 are left out"), "{text}");
+        let registry = parse(&text);
+        assert_eq!(registry.entry_count(), 1);
+        assert_eq!(label(&registry, "db-1", "app", jobs), "ingest-1");
+        assert!(
+            text.ends_with(
+                "
+  # no entry for 60 keys of ingest in app of db-1: 1234567890123, 2469135780246, 3703703670369,
+  #   4938271560492, 6172839450615 and 55 more. So many are ids or hashes of something that
+  #   changes: name them by a range, or by a template with values, or not at all
+"
+            ),
+            "{text}"
+        );
+        // Without any entry it is still a registry file.
+        locks.truncate(60);
+        assert_eq!(parse(&suggest(&[server("db-1", &locks)])).entry_count(), 0);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use pg_locks_exporter::cli::{self, Command};
 use pg_locks_exporter::config::{Config, World};
 use pg_locks_exporter::key::Key;
-use pg_locks_exporter::registry::{Circumstances, Registry, Resolver, Signs, Source};
+use pg_locks_exporter::registry::hash::hashtext;
+use pg_locks_exporter::registry::{Circumstances, Limit, Registry, Resolver, Signs, Source};
 
 const README: &str = include_str!("../README.md");
 
@@ -32,24 +33,63 @@ fn words(text: &str, prefix: &str, is_part: impl Fn(char) -> bool + Copy) -> BTr
         .collect()
 }
 
+/// What each block of the chapter says of the keys that its applications take.
 #[test]
 fn its_registry_names_the_keys_it_says() {
-    let text = blocks("yaml registry").join("\n");
-    let registry = Registry::parse(&[Source { name: "README".to_owned(), text }]).unwrap();
-    let told = Circumstances {
-        databases: vec![("app".into(), "UTF8".into())],
-        ..Circumstances::default()
-    };
-    let resolver = Resolver::new(registry.into(), "server".into(), &told);
-    let name = |key: &str| {
+    let resolvers: Vec<Resolver> = blocks("yaml registry")
+        .into_iter()
+        .map(|text| {
+            let registry = Registry::parse(&[Source { name: "README".to_owned(), text }]).unwrap();
+            assert_eq!(registry.conflicts(), [], "the examples contradict each other");
+            let databases = ["app", "app2", "batch", "ingest"];
+            let told = Circumstances {
+                databases: databases.map(|name| (name.into(), "UTF8".into())).into(),
+                ..Circumstances::default()
+            };
+            Resolver::new(registry.into(), "orders-1".into(), &told)
+        })
+        .collect();
+    let cases = [
+        (0, "app", "6110350855857795459", "recalc-reward-points"),
+        (0, "app2", "6110350855857795459", "unregistered"),
+        (0, "app", "4646360110713121735", "signup (email an@example.com)"),
+        (0, "app", "3527008159069678219", "signup-pooled"),
+        (0, "app", "-1054191989", "unregistered"),
+        (0, "app", "6874964758718366161", "process-customer (customer cust_12345)"),
+        (0, "app", "(-1679774495,1973311789)", "jobs"),
+        (1, "app", "42", "nightly-billing"),
+        (1, "app2", "42", "unregistered"),
+        (1, "app", "(0,42)", "unregistered"),
+        (1, "app", "5005", "ledger-close"),
+        (1, "app", "1", "catalogue"),
+        (1, "app", "(0,1)", "inventory-pairs"),
+        (1, "app", "7007", "report"),
+        (1, "app", "9001", "account-one"),
+        (1, "app", "9002", "account-other"),
+        (1, "app", "1010", "inventory-sync"),
+        (1, "app", "1000123", "order-rows (row 1000123)"),
+        (1, "batch", "17", "batch-ids (id 17)"),
+        (1, "ingest", "-1679774495", "ingest"),
+        (1, "app", "99", "unregistered"),
+        (2, "app", "(7,99)", "tenant-reindex (tenant 99)"),
+        (2, "app", "(8,99)", "tenant-export (tenant 99)"),
+        (2, "app", "21474836522", "tenant-resource (tenant 5, resource 42)"),
+        (3, "app", "1178397720", "scheduler-leader"),
+        (3, "app", "-663048221", "pg-boss-leader"),
+        (3, "app", "72707369", "prisma-migrate"),
+        (3, "app", "586353752304064290", "unregistered"),
+    ];
+    for (block, database, key, name) in cases {
         let key: Key = key.parse().unwrap();
-        resolver.resolve(Some("app"), key, Signs::default()).display_name().into_owned()
-    };
-    assert_eq!(name("6110350855857795459"), "recalc-reward-points");
-    assert_eq!(name("42"), "nightly-billing");
-    assert_eq!(name("(7,99)"), "tenant-reindex (tenant 99)");
-    assert_eq!(name("(-1679774495,1973311789)"), "jobs");
-    assert_eq!(name("99"), "unregistered");
+        let resolution = resolvers[block].resolve(Some(database), key, Signs::default());
+        assert_eq!(resolution.display_name(), name, "{key} in {database}");
+    }
+    let settlement = Key::bigint(hashtext(b"settlement:eu").into());
+    let resolution = resolvers[0].resolve(Some("app"), settlement, Signs::default());
+    assert_eq!(resolution.label(), "settlement");
+    let five_minutes = Limit::Of(std::time::Duration::from_secs(300));
+    let prisma = resolvers[3].resolve(Some("app"), Key::bigint(72_707_369), Signs::default());
+    assert_eq!(prisma.max_hold, five_minutes);
 }
 
 #[test]
@@ -72,6 +112,7 @@ fn every_flag_it_names_exists() {
         include_str!("golden/serve-help.txt"),
         include_str!("golden/registry-list-help.txt"),
         include_str!("golden/registry-suggest-help.txt"),
+        include_str!("golden/explain-help.txt"),
     ]
     .concat();
     let flags = words(README, "--", |c| c.is_ascii_alphanumeric() || "-.".contains(c));

@@ -475,6 +475,19 @@ mod tests {
     }
 
     #[test]
+    fn a_report_that_is_cut_short_is_told_beside_the_next() {
+        let summary = summary(
+            "Process 3 waits for ShareLock on advisory lock [1,0,42,1]; blocked by process 4.\n\
+             Process 5 waits for ShareLock on advisory lock [1,0,42,1]; blocked by process 6.\n\
+             Process 6 waits for ShareLock on advisory lock [1,0,43,1]; blocked by process 5.\n",
+        );
+        let told: Vec<_> =
+            summary.deadlocks.iter().map(|it| (it.waits[0].pid, it.is_closed)).collect();
+        assert_eq!(told, [(3, false), (5, true)]);
+        assert_eq!(summary.keys[&(1, Key::bigint(42))].deadlocks, 2);
+    }
+
+    #[test]
     fn keys_past_the_bound_are_copied_and_counted() {
         let log: String = (0..10_003).map(|key| format!("advisory lock [1,0,{key},1]\n")).collect();
         let (output, summary) = copied(log.as_bytes());

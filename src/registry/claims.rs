@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::entry::Entry;
 use super::pattern::{KeyRule, Part, Rank, Shape};
 use super::template::Binding;
-use super::{Candidate, Conflict, display_name};
+use super::{Candidate, Conflict};
 use crate::key::Key;
 
 /// How many pairs of patterns are compared for conflicts: a bound that only a file made to exceed it
@@ -243,7 +243,8 @@ impl Claim {
         let values: Vec<(Arc<str>, String)> =
             self.bindings.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
         Candidate {
-            name: display_name(&self.entry.name, &values).into(),
+            name: self.entry.name.clone(),
+            parameters: values,
             origin: self.entry.origin(self.rule().at),
             written: self.rule().written.clone(),
             doubt: None,

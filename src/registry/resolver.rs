@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::claims::{Claim, Claims};
 use super::encoding::Encoding;
-use super::entry::{Entry, Policy, Values};
+use super::entry::{Entry, Policy, Said, Values};
 use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
@@ -464,6 +464,9 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
         exact: rank == Rank::Exact,
         candidates: candidates.into_iter().collect(),
         is_open: false,
+        owner: joined(claims.iter().map(|claim| &claim.entry.owner)),
+        runbook: agreed(texts(claims.iter().map(|claim| &claim.entry.runbook))).flatten(),
+        description: joined(claims.iter().map(|claim| &claim.entry.description)),
     })
 }
 
@@ -483,6 +486,24 @@ fn parameters_of(claims: &[&Claim], key: Key) -> Vec<(Arc<str>, String)> {
         .into_iter()
         .map(|(name, values)| (name, values.into_iter().collect::<Vec<_>>().join(" or ")))
         .collect()
+}
+
+fn texts<'a>(
+    said: impl Iterator<Item = &'a Option<Said>>,
+) -> impl Iterator<Item = Option<Arc<str>>> {
+    said.map(|said| said.as_ref().map(|said| said.text.clone()))
+}
+
+/// What any of them say, as the names in a conflict are written.
+fn joined<'a>(said: impl Iterator<Item = &'a Option<Said>>) -> Option<Arc<str>> {
+    let mut said: Vec<Arc<str>> = texts(said).flatten().collect();
+    said.sort_unstable();
+    said.dedup();
+    match said.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(several.join(" | ").into()),
+    }
 }
 
 /// What all of them say; `None` when they differ.

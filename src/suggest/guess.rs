@@ -15,27 +15,12 @@ use crate::key::Key;
 use crate::registry::hash::hashtext;
 use crate::registry::{Circumstances, Registry, Resolver, Signs, Source};
 
-/// How programs make a key of a text, the most common first. Functions that give small numbers for
-/// short texts are left out: they would hit constants.
-const WAYS: [&str; 17] = [
-    "{ hashtextextended: \"{text}\" }",
-    "{ hashtext: \"{text}\" }",
-    "{ md5: \"{text}\" }",
-    "{ md5: \"{text}\", order: little }",
-    "{ sha1: \"{text}\" }",
-    "{ sha1: \"{text}\", order: little }",
-    "{ sha256: \"{text}\" }",
-    "{ sha256: \"{text}\", order: little }",
-    "{ sha512: \"{text}\" }",
-    "{ crc32: \"{text}\" }",
-    "{ crc32: \"{text}\", signed: true }",
-    "{ pair: [{ crc32: \"{text}\", and: 0x7fffffff }, 0] }",
-    "{ fnv1_32: \"{text}\" }",
-    "{ fnv1a_32: \"{text}\" }",
-    "{ fnv1_64: \"{text}\" }",
-    "{ fnv1a_64: \"{text}\" }",
-    "{ crc64_ecma: \"{text}\" }",
-];
+/// How programs make keys of texts, the most common first, one way an entry; its `key` is on a line of its own.
+const WAYS: &str = include_str!("../explain/ways.yaml");
+
+/// What is not tried: the first gives small numbers for short texts and would hit constants, the
+/// second takes no long texts; other ways leave a half open or need a database.
+const NOT_TRIED: [&str; 4] = ["{ java_hash: \"{text}\" }", "ascii7", "\"*\"", "{database}"];
 
 /// Texts that are tried; far more than a server with tidy application names has.
 const MAX_TEXTS: usize = 2000;
@@ -130,8 +115,14 @@ impl Dictionary {
         // Two ways to the same key are as good as one.
         let way: usize = resolution.lock?.split(" | ").next()?.parse().ok()?;
         let (_, text) = resolution.parameters.into_iter().next()?;
-        Some(Guess { written: fill(WAYS.get(way)?, &text), text })
+        Some(Guess { written: fill(ways().nth(way)?, &text), text })
     }
+}
+
+/// Keys as a registry file writes them, with `{text}` in them, where text alone makes a whole key.
+fn ways() -> impl Iterator<Item = &'static str> {
+    let keys = WAYS.lines().filter_map(|line| line.trim_start().strip_prefix("key: "));
+    keys.filter(|key| !NOT_TRIED.iter().any(|piece| key.contains(piece)))
 }
 
 /// Other texts have other bytes in other encodings.
@@ -153,7 +144,7 @@ fn resolver(texts: &BTreeSet<String>) -> Option<Resolver> {
     let values: Vec<String> = texts.iter().map(|text| format!("\"{}\"", escape(text))).collect();
     let values = values.join(", ");
     let mut file = "presets: none\nlocks:\n".to_owned();
-    for (number, way) in WAYS.iter().enumerate() {
+    for (number, way) in ways().enumerate() {
         let _ = writeln!(
             file,
             "- {{ name: \"{number:02}\", key: {way}, values: {{ text: [{values}] }} }}"
@@ -173,6 +164,15 @@ fn fill(way: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_way_that_makes_a_whole_key_is_tried() {
+        let entries = WAYS.matches("- name: ").count();
+        let keys = WAYS.lines().filter(|line| line.trim_start().starts_with("key: ")).count();
+        assert_eq!(keys, entries, "each key on one line");
+        assert!(ways().count() >= 20 && ways().all(|way| way.contains("{text}")));
+        assert!(resolver(&BTreeSet::from(["jobs".to_owned()])).is_some());
+    }
 
     #[test]
     fn known_texts_are_found_by_what_was_made_of_them() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::group::Pattern;
 use super::guess::{Dictionary, Guess};
-use super::{Draft, Party, Place, Sighting, Sightings};
+use super::{Draft, LeftOut, Party, Sighting, Sightings};
 use crate::key::Key;
 use crate::timestamp::Timestamp;
 
@@ -34,12 +34,12 @@ const HASH_LIKE: u64 = 100_000_000;
 pub(super) fn render(
     sightings: &Sightings,
     drafts: &[Draft],
-    left_out: &BTreeMap<(Place, Arc<str>), usize>,
+    left_out: &LeftOut,
     dictionary: &Dictionary,
 ) -> String {
     let mut text = String::new();
     write_head(&mut text, sightings, drafts, dictionary);
-    if drafts.is_empty() {
+    if sightings.places.is_empty() {
         return text;
     }
     text.push_str("locks:\n");
@@ -51,17 +51,18 @@ pub(super) fn render(
         write_entry(&mut text, draft, &name, sightings, dictionary);
     }
     for ((place, application), keys) in left_out {
-        let database = place.database.as_deref().unwrap_or("an unknown database");
         text.push('\n');
         write_comment(
             &mut text,
             "  # ",
             &format!(
-                "{keys} more keys of {} in {} of {} are left out: so many are no constants, and \
-                 hardly worth a name each",
+                "no entry for {} keys of {} in {} of {}: {}. So many are ids or hashes of something \
+                 that changes: name them by a range, or by a template with values, or not at all",
+                keys.len(),
                 clean(application),
-                clean(database),
+                place.database.as_deref().map_or("an unknown database".to_owned(), clean),
                 clean(&place.server),
+                list(keys.iter().map(ToString::to_string)),
             ),
         );
     }
@@ -78,7 +79,7 @@ fn write_head(text: &mut String, sightings: &Sightings, drafts: &[Draft], dictio
         1 => " 1 other key has a name.".to_owned(),
         keys => format!(" {keys} other keys have names."),
     };
-    if drafts.is_empty() {
+    if sightings.places.is_empty() {
         write_comment(
             text,
             "# ",
@@ -136,19 +137,28 @@ fn write_entry(
     for line in seen(&draft.sighting) {
         write_comment(text, "  # ", &line);
     }
-    for candidate in &draft.sighting.candidates {
+    let candidates = &draft.sighting.candidates;
+    for candidate in candidates.iter().take(LISTED) {
         write_comment(text, "  # ", &format!("candidate: {}", clean(candidate)));
+    }
+    if candidates.len() > LISTED {
+        let _ = writeln!(text, "  # candidates: {} more", candidates.len() - LISTED);
     }
     for guess in guesses(draft, dictionary) {
         write_comment(text, "  # ", &format!("guess: {guess}"));
+    }
+    let databases: Option<Vec<String>> =
+        draft.databases.iter().map(|name| name.as_deref().map(quote)).collect();
+    if databases.is_none() {
+        text.push_str(
+            "  # in any database: the name of its own is not known, or no entry can name it\n",
+        );
     }
     let _ = writeln!(text, "  - name: {name}");
     let _ = writeln!(text, "    key: {}", render_key(draft.pattern, dictionary));
     if matches!(draft.pattern, Pattern::PairsFrom(_) | Pattern::PairsTo(_) | Pattern::Packed(_)) {
         text.push_str("    parameter: number\n");
     }
-    let databases: Option<Vec<String>> =
-        draft.databases.iter().map(|name| name.as_deref().map(quote)).collect();
     if let Some(databases) = databases {
         let _ = writeln!(text, "    databases: [{}]", databases.join(", "));
     }
@@ -234,7 +244,8 @@ fn guesses(draft: &Draft, dictionary: &Dictionary) -> Vec<String> {
     }
 }
 
-fn guess_one(key: Key, dictionary: &Dictionary) -> Vec<String> {
+/// What is guessed of one key by itself.
+pub(super) fn guess_one(key: Key, dictionary: &Dictionary) -> Vec<String> {
     if let Some(guess) = dictionary.guess_key(key) {
         return vec![describe(&guess, key)];
     }

@@ -79,6 +79,9 @@ struct LockJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<serde_json::Map<String, serde_json::Value>>,
     candidates: Vec<CandidateJson<'a>>,
+    owner: Option<&'a str>,
+    runbook: Option<&'a str>,
+    description: Option<&'a str>,
     limits: Limits,
     holders: Vec<HolderJson<'a>>,
     waiters: Vec<WaiterJson<'a>>,
@@ -87,6 +90,8 @@ struct LockJson<'a> {
 #[derive(Serialize)]
 struct CandidateJson<'a> {
     lock: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    display_name: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -216,9 +221,18 @@ impl<'a> LockJson<'a> {
                 .iter()
                 .map(|candidate| CandidateJson {
                     lock: &candidate.name,
-                    reason: details.then(|| candidate.to_string()),
+                    display_name: details.then(|| candidate.display_name()),
+                    // Where it stands is the operator's business, and so is the text it hashes.
+                    reason: if details {
+                        Some(candidate.to_string())
+                    } else {
+                        candidate.doubt.map(|doubt| doubt.to_string())
+                    },
                 })
                 .collect(),
+            owner: resolution.owner.as_deref(),
+            runbook: resolution.runbook.as_deref(),
+            description: resolution.description.as_deref(),
             limits: Limits {
                 max_hold_seconds: resolution.max_hold.into(),
                 max_wait_seconds: resolution.max_wait.into(),

@@ -4,6 +4,7 @@
 mod support;
 
 mod accounting;
+mod explain;
 mod fault;
 mod fleet;
 mod hash;

@@ -183,16 +183,23 @@ impl Summary {
         let after = &scene.after[place_len..];
         let Some((blocked_by, rest)) = strip_number(after) else { return };
         wait.blocked_by = blocked_by;
-        let continued = self.open.take().filter(|open| {
-            !open.is_closed && open.waits.last().is_some_and(|last| last.blocked_by == wait.pid)
-        });
-        let mut deadlock = continued.unwrap_or_else(|| Deadlock {
+        let is_continued =
+            |open: &Deadlock| open.waits.last().is_some_and(|last| last.blocked_by == wait.pid);
+        let begun = Deadlock {
             line: self.lines + 1,
             at: line_time(scene.before, start),
             waits: Vec::new(),
             waits_left_out: 0,
             is_closed: false,
-        });
+        };
+        let mut deadlock = match self.open.take() {
+            Some(open) if is_continued(&open) => open,
+            Some(cut_short) => {
+                self.close(cut_short);
+                begun
+            }
+            None => begun,
+        };
         if deadlock.waits.len() < MAX_PROCESSES {
             deadlock.waits.push(wait);
         } else {
