@@ -1,16 +1,17 @@
 //! What a registry of 100,000 keys costs: reading it, reading it again, the first look-up and the
 //! later ones, a poll that sees many of its keys, and memory.
 //!
-//! `scripts/bench`. Times are of the processor, so that a busy machine changes them less. Targets: a
-//! value takes less than 300 bytes, and a registry does not make a sample slower than having no files
-//! does, whose keys are as many. Each case has a process of its own, for its memory.
+//! `scripts/bench`. Times are of the processor, so that a busy machine changes them less, but for the
+//! first look-up, which is too short for that. Each case has a process of its own, for its memory,
+//! which is what stays resident: what was needed to read the file, and is free again, included.
+//! Targets: 400 bytes a value, and samples that take little longer than those without any files.
 
 #![expect(clippy::print_stdout, reason = "the numbers are for the terminal")]
 
 use std::fmt::Write as _;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pg_locks_exporter::config::{Applications, Limits};
 use pg_locks_exporter::fold::Fold;
@@ -90,15 +91,15 @@ fn entries() -> String {
 
 fn report(case: &Case) {
     println!("{}, {} KB of YAML", case.what, case.text.len() / 1000);
+    // What is the same for every registry is no part of this one.
+    let empty = Arc::new(Registry::empty());
     let before = memory();
     let (load, registry) = timed(|| parse(&case.text));
     let loaded = memory();
     let told = told();
     let (connect, resolver) = timed(|| Resolver::new(registry.clone(), "db-1".into(), &told));
     let connected = memory();
-    let (first, found) =
-        timed(|| resolver.resolve(Some("app"), (case.key)(KEYS / 2), Signs::default()));
-    assert!(found.lock.is_some(), "the key has its name");
+    let first = first_look_up(&resolver, (case.key)(KEYS / 2));
     println!("  read                        {load:>10.1?}");
     println!("  names for a server          {connect:>10.1?}   in three encodings");
     println!("  first look-up               {first:>10.1?}");
@@ -127,7 +128,7 @@ fn report(case: &Case) {
     println!("  names after another hash    {renewal:>10.1?}");
     drop(fold);
 
-    let (empty, registry) = (Arc::new(Registry::empty()), parse(&case.text));
+    let registry = parse(&case.text);
     for held in [1_000, 10_000] {
         let without = self::fold(&empty, held, case.key);
         let with = self::fold(&registry, held, case.key);
@@ -154,6 +155,15 @@ fn databases() -> [(DatabaseOid, DatabaseName); 3] {
 fn told() -> Circumstances {
     let databases = databases().map(|(_, database)| (database.name, database.encoding));
     Circumstances { databases: databases.into(), ..Circumstances::default() }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn first_look_up(resolver: &Resolver, key: Key) -> Duration {
+    let began = Instant::now();
+    let found = resolver.resolve(Some("app"), key, Signs::default());
+    let elapsed = began.elapsed();
+    assert!(found.lock.is_some(), "the key has its name");
+    elapsed
 }
 
 /// The mean over all keys.

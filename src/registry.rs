@@ -902,9 +902,7 @@ impl fmt::Display for Candidate {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoMarker => {
-                "a small number that anybody may use: a sign of the tool is needed"
-            }
+            Self::NoMarker => "a small number that anybody may use: a sign of the tool is needed",
             Self::Crowded => "keys around it were seen that look like counted ids",
             Self::SharedClass => "another extension uses this class too",
             Self::Chance => "a pair of hashes may look like this by chance",

@@ -129,8 +129,8 @@ struct Expect {
     series: Option<Vec<String>>,
     /// `DATABASE KEY NAME`, what people are shown of everything held or awaited that has a name.
     names: Option<Vec<String>>,
-    /// `DATABASE KEY LOCK [FIELD=VALUE]…`, names that may be meant; fields: `written`, `from` (a
-    /// file and line, or `preset:` and its name) and `doubt`.
+    /// `DATABASE KEY LOCK [FIELD=VALUE]…`, names that may be meant; fields: `written`, `with` (its
+    /// values), `from` (a file and line, or `preset:` and its name) and `doubt`.
     candidates: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]

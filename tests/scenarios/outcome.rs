@@ -195,9 +195,12 @@ fn candidate_line(lock: &Lock, candidate: &Candidate) -> Line {
         Origin::File { file, line } => format!("{file}:{line}"),
         Origin::Preset(name) => format!("preset:{name}"),
     };
+    let values: Vec<String> =
+        candidate.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
     Line {
         identity: format!("{} {}", key_words(lock.id), word(&candidate.name)),
         fields: BTreeMap::from([
+            ("with", word(&values.join(", "))),
             ("written", word(&candidate.written)),
             ("from", from),
             ("doubt", candidate.doubt.map_or("-".into(), |doubt| format!("{doubt:?}"))),
