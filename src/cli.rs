@@ -79,9 +79,9 @@ Examples:
 const WHAT_HELP: &str = "\
 Keys and texts; nothing or - reads log text from standard input
 
-A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock [16384,0,42,1], or \
-as class 5: 0/102747. Any other text is hashed in every way that applications are known to make \
-keys.";
+A key is written 42, -1, (7,9), 7,9, as classid/objid/objsubid, as advisory lock [16384,0,42,1], as \
+class 5: 0/102747, or as SQL that takes it. Any other text is hashed in every way that applications \
+are known to make keys.";
 
 /// Flags of `locks explain`.
 #[derive(Args, Debug)]

@@ -1,8 +1,9 @@
 //! `locks explain`: what is this key? It asks no server.
 //!
 //! Arguments become keys, texts or log text in `what`; `key` and `text` say all that is known of
-//! one, `log` copies a log and names the locks in it. Names come from the registry's [`Explainer`]. What a person needs first stands first, in the words of the other commands; the same
-//! values are JSON for scripts, one object on a line.
+//! one, `log` copies a log and names the locks in it. Names come from the registry's [`Explainer`].
+//! What a person needs first stands first, in the words of the other commands; the same values are
+//! JSON for scripts, one object on a line.
 
 use std::io::{self, Read, Write};
 
@@ -16,6 +17,7 @@ use naming::title;
 use text::TextReport;
 use what::{What, parse_whats};
 
+mod call;
 mod key;
 pub mod log;
 mod naming;

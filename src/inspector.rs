@@ -229,7 +229,11 @@ impl VisitLog {
     }
 }
 
+/// Presets alone ask without an entry of anybody's file.
 fn list(names: &BTreeSet<impl AsRef<str>>) -> String {
+    if names.is_empty() {
+        return "(those of presets)".to_owned();
+    }
     let listed: Vec<&str> = names.iter().take(LISTED).map(AsRef::as_ref).collect();
     listed.join(", ")
 }
@@ -476,6 +480,12 @@ mod tests {
         let names = names.iter().map(|name| (*name).into()).collect();
         let (lock, database) = (lock.map(Arc::from), database.map(Arc::from));
         Wanted { lock, database, question: Question::Tables(names) }
+    }
+
+    #[test]
+    fn a_fault_of_what_only_presets_ask_says_so() {
+        assert_eq!(list(&BTreeSet::<Arc<str>>::new()), "(those of presets)");
+        assert_eq!(list(&BTreeSet::from(["b", "a"])), "a, b");
     }
 
     /// A schedule for databases `app` and `shop`, and its first moment.

@@ -180,6 +180,9 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
         warn(format_args!("{server}: {reason}"));
     }
     if sightings.is_blind() {
+        if down.is_empty() {
+            warn("no server was looked at");
+        }
         return Ok(ExitCode::from(FAILURE));
     }
     print(&sightings.render())

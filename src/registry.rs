@@ -557,6 +557,8 @@ impl Builder {
                 self.layer.insert(key.claim(shape), None);
             }
             Err(Unfit::Encoding) => self.by_encoding.push(key),
+            // Where the values are missing is told already, with the mend.
+            Err(Unfit::NoValue) if !faults.is_empty() => {}
             Err(unfit) => {
                 let values: Vec<String> =
                     key.bindings.iter().map(|(name, value)| format!("{name} {value:?}")).collect();
@@ -918,13 +920,19 @@ impl fmt::Display for Conflict {
             write!(f, "in {} ", self.databases.join(", "))?;
         }
         f.write_str("has more than one name: ")?;
-        for (index, candidate) in self.candidates.iter().enumerate() {
+        for (index, candidate) in self.candidates.iter().take(SHOWN_CANDIDATES).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;
         }
-        Ok(())
+        match self.candidates.len().saturating_sub(SHOWN_CANDIDATES) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
+
+/// In one line of a log.
+const SHOWN_CANDIDATES: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -1290,6 +1298,14 @@ mod tests {
     }
 
     #[test]
+    fn a_conflict_of_very_many_names_is_one_line_that_can_be_read() {
+        let entries = (0..30).map(|n| format!("- {{ name: n{n:02}, key: 1 }}\n"));
+        let text = format!("presets: none\nlocks:\n{}", entries.collect::<String>());
+        let conflict = registry(&text).conflicts()[0].to_string();
+        assert!(conflict.ends_with("\"n09\" (1 at locks.yaml:12) and 20 more"), "{conflict}");
+    }
+
+    #[test]
     fn each_hash_is_checked_once() {
         let registry = registry(
             "presets: none\n\
@@ -1344,6 +1360,47 @@ mod tests {
         );
         let text = refusal("locks: [{ name: prisma-migrations, max_hold: 5m }]");
         assert!(text.contains("is locked, or write prisma-migrate"), "{text}");
+        for presets in ["none", "{ rails: {} }"] {
+            let text = refusal(&format!(
+                "presets: {presets}\nlocks:\n- {{ name: prisma-migrate, max_hold: 5m }}\n"
+            ));
+            assert!(
+                text.contains("the preset of that name is not in use: add prisma: {} to presets"),
+                "{text}"
+            );
+        }
+        let text = refusal("locks: [{ name: golang-migration, max_hold: 5m }]");
+        assert!(text.contains("or write golang-migrate"), "{text}");
+        let text = refusal("locks: [{ name: airflow, max_hold: 5m }]");
+        assert!(
+            text.contains(
+                "airflow is a preset, not a name that it gives: write airflow-migrations or \
+                 airflow-scheduler"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_preset_that_does_not_exist_is_refused_with_the_likeliest_one() {
+        let refusal = |text: &str| Registry::parse(&[source("f", text)]).unwrap_err().to_string();
+        let text = refusal("presets: { pgboss: {} }");
+        assert!(text.contains("there is no preset \"pgboss\": did you mean pg-boss?"), "{text}");
+        let text = refusal("presets: { quartz: {} }");
+        assert!(text.contains("\"quartz\": the known ones are airflow, alembic, "), "{text}");
+    }
+
+    #[test]
+    fn a_placeholder_without_values_is_one_fault() {
+        let errors = [
+            "{ name: a, key: { md5: 'x{c}' } }",
+            "{ name: a, key: { md5: 'x{c}' }, values: { c: { file: /nowhere/values } } }",
+        ]
+        .map(|entry| Registry::parse(&[source("f", &format!("locks: [{entry}]"))]).unwrap_err());
+        for error in errors {
+            let RegistryError::Refused(faults) = error else { panic!("{error}") };
+            assert_eq!(faults.len(), 1, "{faults:?}");
+        }
     }
 
     #[test]

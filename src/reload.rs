@@ -334,9 +334,26 @@ fn log_reload(before: &Registry, now: &Registry, files: usize) {
 }
 
 fn log_conflicts(registry: &Registry, told: &[Conflict]) {
-    for conflict in registry.conflicts().iter().filter(|conflict| !told.contains(conflict)) {
+    let (shown, more) = new_conflicts(registry.conflicts(), told);
+    for conflict in shown {
         tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
     }
+    if more > 0 {
+        tracing::warn!(
+            more,
+            "more keys of the registry have several names; `locks registry check` tells all"
+        );
+    }
+}
+
+/// The first of those that were not told before, and how many more there are: ranges that overlap
+/// have as many conflicts as they have pairs.
+fn new_conflicts<'a>(now: &'a [Conflict], told: &[Conflict]) -> (Vec<&'a Conflict>, usize) {
+    let told: BTreeSet<&Conflict> = told.iter().collect();
+    let mut shown: Vec<&Conflict> = now.iter().filter(|it| !told.contains(it)).collect();
+    let more = shown.len().saturating_sub(LISTED);
+    shown.truncate(LISTED);
+    (shown, more)
 }
 
 #[cfg(test)]
@@ -348,11 +365,28 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::registry::MAX_KEYS;
+    use crate::registry::{MAX_KEYS, Source};
 
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
     const BROKEN: &str = "locks: [{ name: jobs, key: 1.5 }]\n";
+
+    #[test]
+    fn conflicts_are_told_once_and_not_by_the_thousand() {
+        let ranges = |last: u32| {
+            let entries = (0..last)
+                .map(|n| format!("- {{ name: n{n}, key: {{ range: [{n}, 9{n:02}] }} }}\n"));
+            let text = format!("presets: none\nlocks:\n{}", entries.collect::<String>());
+            Registry::parse(&[Source { name: "a.yaml".into(), text }]).unwrap()
+        };
+        let (few, many) = (ranges(3), ranges(30));
+        let (shown, more) = new_conflicts(few.conflicts(), &[]);
+        assert_eq!((shown.len(), more), (3, 0));
+        let (shown, more) = new_conflicts(many.conflicts(), few.conflicts());
+        assert_eq!((shown.len(), more), (LISTED, 30 * 29 / 2 - 3 - LISTED));
+        assert!(shown.iter().all(|conflict| !few.conflicts().contains(conflict)));
+        assert_eq!(new_conflicts(few.conflicts(), few.conflicts()).0, Vec::<&Conflict>::new());
+    }
 
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);

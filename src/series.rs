@@ -85,7 +85,8 @@ struct DatabaseLabel {
     label: Arc<str>,
     /// Another database of this poll goes by the same label.
     is_shared: bool,
-    /// The label of its keys that have neither a name nor a slot.
+    /// The last label of its keys that have neither a name nor a slot. Nearly all have the same
+    /// answer of the registry, and share it.
     folded: Option<Arc<Label>>,
 }
 
@@ -403,13 +404,17 @@ impl SeriesSet {
             Some(lock) => self.decide_registered(datname, lock, key, &resolution, now),
             // Under a label that several databases share one number would be two keys.
             None if database.is_shared || !self.has_slot(key, is_steady, now) => {
-                let folded = database.folded.get_or_insert_with(|| {
-                    let series =
-                        LockSeries { datname, lock: UNREGISTERED.into(), key: OTHER.into() };
-                    let datname = database.datname.clone();
-                    Arc::new(Label { resolution, datname, series, is_single: false })
-                });
-                return folded.clone();
+                // What the registry says of a key is about this key, whatever it counts under.
+                if let Some(folded) = &database.folded
+                    && Arc::ptr_eq(&folded.resolution, &resolution)
+                {
+                    return folded.clone();
+                }
+                let series = LockSeries { datname, lock: UNREGISTERED.into(), key: OTHER.into() };
+                let datname = database.datname.clone();
+                let label = Arc::new(Label { resolution, datname, series, is_single: false });
+                database.folded = Some(label.clone());
+                return label;
             }
             None => {
                 let text = key.key.to_string().into();
@@ -421,7 +426,13 @@ impl SeriesSet {
         let is_single =
             resolution.pattern.is_none() && &*series.key != OTHER && !database.is_shared;
         match known {
-            Some(label) if label.series == series && label.is_single == is_single => label,
+            Some(label)
+                if label.series == series
+                    && label.is_single == is_single
+                    && label.resolution == resolution =>
+            {
+                label
+            }
             Some(_) | None => {
                 let datname = database.datname.clone();
                 Arc::new(Label { resolution, datname, series, is_single })

@@ -35,9 +35,9 @@ pub enum RegistryCommand {
 }
 
 const CHECK_EXAMPLES: &str = "\
-Files are checked together, as the exporter loads them, since two of them may name one key. A
-summary goes to standard output, faults and conflicts to standard error. Exit code 0 when there are
-none, 1 otherwise.
+Files are checked together, as the exporter loads them, since two of them may name one key.
+Conflicts of a file show once it has no other faults. All that is wrong goes to standard error, with
+exit code 1; when nothing is, a summary goes to standard output, with exit code 0.
 
 Examples:
   Before a commit:
@@ -46,6 +46,9 @@ Examples:
     render-registry | locks registry check -";
 
 const LIST_EXAMPLES: &str = "\
+A key of a preset with a small number is named only where there is a sign of the tool, and is a
+candidate elsewhere. A key ? depends on the database: say which with --database.
+
 Examples:
   All names of two files:
     locks registry list --registry.file a.yaml --registry.file b.yaml
@@ -124,7 +127,13 @@ pub struct SuggestArgs {
     pub files: FileArgs,
 
     /// How often to look
-    #[arg(long, value_name = "N", default_value = "2", help_heading = "Looking")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "2",
+        value_parser = parse_samples,
+        help_heading = "Looking"
+    )]
     pub samples: NonZeroU32,
 
     /// Time between two looks
@@ -136,4 +145,8 @@ pub struct SuggestArgs {
         help_heading = "Looking"
     )]
     pub interval: Duration,
+}
+
+fn parse_samples(text: &str) -> Result<NonZeroU32, &'static str> {
+    text.parse().map_err(|_| "write how many times, 1 at least")
 }

@@ -88,6 +88,9 @@ impl TextReport {
             let number = self.keys.len();
             writeln!(output, "{text:?}: no name is known for any of {number} keys made of it")?;
         }
+        if let Some(note) = note(text) {
+            writeln!(output, "  note: {note}")?;
+        }
         for MadeKey { made, names, .. } in self.keys.iter().filter(|key| !key.names.is_empty()) {
             if let Made::Key(key) = made {
                 writeln!(output, "{text:?} makes {}", title(*key, names))?;
@@ -110,6 +113,20 @@ impl TextReport {
         }
         Ok(())
     }
+}
+
+/// What looks like something else and was taken for a text.
+fn note(text: &str) -> Option<&'static str> {
+    let digits = text.trim().trim_start_matches('-');
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && text.trim().parse::<i64>().is_err() && text.trim().parse::<u64>().is_err() {
+        return Some("no key is as large a number, so it is taken for a text");
+    }
+    let is_call = text.to_ascii_lowercase().contains("advisory_") && text.contains('(');
+    is_call.then_some(
+        "the key is not written in this statement, so all of it is taken for a text; look for the \
+         value of its parameters",
+    )
 }
 
 impl Made {
@@ -286,6 +303,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn what_looks_like_a_key_and_is_none_is_told_to_be_taken_for_a_text() {
+        for text in ["99999999999999999999", "-9223372036854775809"] {
+            assert!(note(text).unwrap().starts_with("no key is as large"), "{text}");
+        }
+        let call = "SELECT pg_advisory_lock($1)";
+        assert!(note(call).unwrap().contains("the value of its parameters"));
+        for text in ["jobs", "", "-", "42", "18446744073709551615", "advisory_lock"] {
+            assert_eq!(note(text), None, "{text}");
+        }
+    }
 
     /// What the tools themselves compute, or what was taken as a lock by their formula.
     const KEYS: [(&str, &str, &str); 26] = [

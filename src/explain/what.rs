@@ -1,8 +1,9 @@
 //! What was asked: one argument as a key, as log text, or as the text that a key is made from.
 //!
 //! Every form in which keys are met is read here: as applications, `pg_locks`, server logs and this
-//! program itself write them. Whatever is none of these is a text to be hashed.
+//! program itself write them. SQL is read in `call`. Whatever is none of these is a text to be hashed.
 
+use crate::explain::call::parse_calls;
 use crate::explain::log::{TOKEN, Token, parse_token};
 use crate::key::Key;
 
@@ -47,20 +48,26 @@ pub(super) fn parse_whats(arguments: &[String], as_text: bool) -> Vec<What> {
     {
         return vec![What::Key(asked)];
     }
-    arguments.iter().map(|argument| parse_what(argument)).collect()
+    arguments.iter().flat_map(|argument| parse_what(argument)).collect()
 }
 
-fn parse_what(argument: &str) -> What {
+/// One, or a key for each call in a statement.
+fn parse_what(argument: &str) -> Vec<What> {
     if argument == "-" {
-        return What::Input;
+        return vec![What::Input];
     }
     if let Some(asked) = parse_key(argument) {
-        return What::Key(asked);
+        return vec![What::Key(asked)];
     }
     if memchr::memmem::find(argument.as_bytes(), TOKEN).is_some() {
-        return What::Log(argument.to_owned());
+        return vec![What::Log(argument.to_owned())];
     }
-    What::Text(argument.to_owned())
+    let calls = parse_calls(argument).into_iter().map(|call| {
+        let reading = Some(format!("the key of {}", call.text));
+        What::Key(Asked { key: call.key, database: None, reading })
+    });
+    let calls: Vec<What> = calls.collect();
+    if calls.is_empty() { vec![What::Text(argument.to_owned())] } else { calls }
 }
 
 fn parse_key(argument: &str) -> Option<Asked> {
@@ -193,6 +200,16 @@ mod tests {
     }
 
     #[test]
+    fn a_statement_stands_for_the_keys_in_it() {
+        assert_eq!(asked("SELECT pg_try_advisory_lock(7, 9)").key, Key::pair(7, 9));
+        let reading = asked("SELECT pg_advisory_lock(hashtext('jobs'))").reading.unwrap();
+        assert_eq!(reading, "the key of pg_advisory_lock(hashtext('jobs'))");
+        assert_eq!(whats(&["pg_advisory_lock(1), pg_advisory_lock(2)"]).len(), 2);
+        let unknown = "SELECT pg_advisory_lock($1)";
+        assert_eq!(whats(&[unknown]), [What::Text(unknown.to_owned())]);
+    }
+
+    #[test]
     fn anything_else_is_a_text() {
         for text in [
             "",
@@ -219,7 +236,7 @@ mod tests {
         #[test]
         fn any_arguments_are_taken(arguments: Vec<String>) {
             let whats = parse_whats(&arguments, false);
-            prop_assert!(whats.len() <= arguments.len());
+            prop_assert!(arguments.is_empty() || !whats.is_empty());
         }
 
         #[test]

@@ -501,3 +501,25 @@ fn what_ends_in_the_poll_in_which_names_change_still_counts() {
     let counters = &*replay.view.counters;
     assert_eq!(counters.hold_durations.values().map(|it| it.count).sum::<u64>(), 1);
 }
+
+#[test]
+fn keys_that_count_under_other_keep_what_the_registry_says_of_each() {
+    let mut replay = Replay::new();
+    let held = |number| group(Some(9), APP, Key::bigint(number), true);
+    // Candidates of two presets, and a key that none of them knows.
+    let asked = [42, 1000, 987_654_321];
+    for keys in [vec![], asked.to_vec(), asked.to_vec()] {
+        replay.pass(SECOND);
+        let keys = [-1, -2].into_iter().chain(keys).map(held);
+        replay.observe(keys.collect(), Some(vec![backend(9, "shop")]));
+    }
+    let candidates = asked.map(|number| {
+        let mut locks = replay.picture().locks.iter();
+        let lock = locks.find(|lock| lock.id.key == Key::bigint(number)).unwrap();
+        assert_eq!(&*lock.label.series.key, OTHER);
+        lock.label.resolution.candidates.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()
+    });
+    assert_eq!(candidates[0], ["immich-backup-database"]);
+    assert_eq!(candidates[1], ["authentik-migrations"]);
+    assert!(candidates[2].is_empty());
+}

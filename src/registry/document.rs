@@ -260,6 +260,8 @@ fn explain(error: &ScanError, text: &str) -> Fatal {
     } else if let ErrorKind::UnexpectedCharacter { character: character @ ('@' | '`' | '%') } = kind
     {
         format!("a text that begins with {character} must be in double quotes")
+    } else if text[..offset].rsplit('\n').next().is_some_and(|line| line.contains('\t')) {
+        format!("not valid YAML: {}: indent with spaces", error.info())
     } else {
         format!("not valid YAML: {}", error.info())
     };
@@ -294,6 +296,11 @@ mod tests {
             ),
             ("a: @x", "1:4: a text that begins with @ must be in double quotes"),
             ("a: !!str 1", "1:10: YAML tags have no meaning here: remove !!str"),
+            (
+                "a:\n\t- 1",
+                "2:2: not valid YAML: tabs disallowed within this context (block indentation): \
+                 indent with spaces",
+            ),
             ("a: {b", "1:4: not valid YAML: unclosed bracket '{'"),
             ("a: 1\n---\nb: 1", "2:1: a second document begins here: remove the --- line"),
             ("a: &x [*x]", "1:8: this alias stands for a list or mapping it is in"),

@@ -306,6 +306,16 @@ fn parse_preset_values(node: &Node, faults: &mut Faults<'_>) -> Vec<(Arc<str>, V
             .iter()
             .filter_map(|(name, list)| {
                 let name: Arc<str> = scalar(name)?.into();
+                if !matches!(list.value, Value::Sequence(_)) {
+                    faults.add(
+                        list.at,
+                        format!(
+                            "values of {name} for a preset are a list, found {}: write [a, b]",
+                            list.kind()
+                        ),
+                    );
+                    return None;
+                }
                 let values = parse_value_list(&name, list, faults)?;
                 Some((name, values))
             })
@@ -776,6 +786,13 @@ fn parse_value_source(word: &str, node: &Node, faults: &mut Faults<'_>) -> Optio
         }
         (_, query) => {
             let sql = parse_text("query", query, faults)?;
+            // The rest is the server's to judge, and it is asked in a read-only transaction.
+            if !opens_a_query(&sql) {
+                faults.add(
+                    query.at,
+                    "a query is one SELECT, VALUES, TABLE or WITH that gives one column of text",
+                );
+            }
             let database = match fields.get("database") {
                 Some(node) => parse_text("database", node, faults),
                 None => {
@@ -802,6 +819,14 @@ fn parse_value_source(word: &str, node: &Node, faults: &mut Faults<'_>) -> Optio
             })))
         }
     }
+}
+
+/// Whether it may begin so; what is behind a comment or a parenthesis is not looked at.
+fn opens_a_query(sql: &str) -> bool {
+    let sql = sql.trim_start();
+    let word = sql.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    ["SELECT", "VALUES", "TABLE", "WITH"].iter().any(|known| word.eq_ignore_ascii_case(known))
+        || ["(", "--", "/*"].iter().any(|opening| sql.starts_with(opening))
 }
 
 fn parse_value_list(word: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<Arc<str>>> {
@@ -1062,6 +1087,41 @@ mod tests {
 
     fn minutes(minutes: u64) -> Limit {
         Limit::Of(Duration::from_secs(minutes * 60))
+    }
+
+    #[test]
+    fn values_for_a_preset_are_a_list_and_nothing_else() {
+        for (values, kind) in [("{ file: a.txt }", "a mapping"), ("jobs", "a text")] {
+            let text = format!("presets: {{ pg-boss: {{ schema: {values} }} }}");
+            assert_eq!(
+                parse(&text).unwrap_err(),
+                [format!(
+                    "1:31: values of schema for a preset are a list, found {kind}: write [a, b]"
+                )]
+            );
+        }
+    }
+
+    #[test]
+    fn a_query_that_cannot_read_is_refused_before_a_server_is_asked() {
+        let outcome = |sql: &str| {
+            parse(&format!(
+                "locks:\n- {{ name: a, key: {{ hashtext: '{{v}}' }}, \
+                 values: {{ v: {{ query: \"{sql}\", database: app }} }} }}\n"
+            ))
+        };
+        for sql in
+            ["select a from b", "(SELECT 'a')", "-- why\\nTABLE b", "WITH\\nx AS (VALUES (1))"]
+        {
+            assert!(outcome(sql).is_ok(), "{sql}");
+        }
+        for sql in ["DELETE FROM b", "COPY b TO STDOUT", "SELECTED", ""] {
+            let faults = outcome(sql).unwrap_err();
+            assert!(
+                faults[0].contains("a query is one SELECT, VALUES, TABLE or WITH"),
+                "{faults:?}"
+            );
+        }
     }
 
     #[test]

@@ -130,11 +130,12 @@ fn wanted(files: &mut [(File, Faults<'_>)]) -> Presets {
 
 fn check_use(used: &PresetUse, faults: &mut Faults<'_>) {
     let Some((name, entries)) = ENTRIES.iter().find(|(name, _)| *name == &*used.name) else {
-        let known: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-        faults.add(
-            used.at,
-            format!("there is no preset {:?}: the known ones are {}", used.name, known.join(", ")),
-        );
+        let known = PRESETS.iter().map(|(name, _)| *name);
+        let mend = match similar(&used.name, known.clone()) {
+            Some(name) => format!("did you mean {name}?"),
+            None => format!("the known ones are {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        faults.add(used.at, format!("there is no preset {:?}: {mend}", used.name));
         return;
     };
     if used.values.is_empty() {
@@ -179,15 +180,8 @@ fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
             }
             file.entries.extend(own);
             if !is_known {
-                faults.add(
-                    said.at,
-                    format!(
-                        "this entry has no key, and no preset in use is called {:?}: add key: and \
-                         the number or hash that is locked{}",
-                        said.name,
-                        similar(&said.name, entries)
-                    ),
-                );
+                let mend = mend_unknown(&said.name, entries);
+                faults.add(said.at, format!("this entry has no key, and {mend}"));
             } else if !said.is_local() {
                 match changed.iter().find(|(name, _)| *name == said.name) {
                     Some((name, first)) => faults.add(
@@ -203,12 +197,36 @@ fn apply_overrides(files: &mut [(File, Faults<'_>)], entries: &mut [Entry]) {
     }
 }
 
-/// What was probably meant.
-fn similar(name: &str, entries: &[Entry]) -> String {
-    let likeness = |entry: &Entry| strsim::jaro_winkler(name, &entry.name);
-    let nearest = entries.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    match nearest {
-        Some(nearest) if likeness(nearest) > 0.85 => format!(", or write {}", nearest.name),
-        Some(_) | None => String::new(),
+/// An entry without a key changes what is in use under its name. `entries` are in use.
+fn mend_unknown(name: &str, entries: &[Entry]) -> String {
+    let of_preset = |it: &&(&str, Vec<Entry>)| it.1.iter().any(|entry| &*entry.name == name);
+    if let Some((preset, _)) = ENTRIES.iter().find(of_preset) {
+        return format!("the preset of that name is not in use: add {preset}: {{}} to presets");
     }
+    if let Some((preset, its)) = ENTRIES.iter().find(|(preset, _)| *preset == name) {
+        let mut names: Vec<&str> = its.iter().map(|entry| &*entry.name).collect();
+        names.dedup();
+        return format!("{preset} is a preset, not a name that it gives: write {}", any_of(&names));
+    }
+    let known = entries.iter().map(|entry| &*entry.name);
+    let likely = similar(name, known).map(|name| format!(", or write {name}"));
+    format!(
+        "no preset in use is called {name:?}: add key: and the number or hash that is locked{}",
+        likely.unwrap_or_default()
+    )
+}
+
+fn any_of(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [others @ .., last] => format!("{} or {last}", others.join(", ")),
+    }
+}
+
+/// What was probably meant.
+fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |known: &str| strsim::jaro_winkler(name, known);
+    let nearest = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(nearest) > 0.85).then_some(nearest)
 }
