@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::config::{Applications, Limits};
 use crate::inspected::Answers;
-use crate::registry::{Circumstances, Conflict, HashCall, HashCheck, Registry, Resolver};
+use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
@@ -69,6 +69,11 @@ impl Fold {
         self.series.past_bound()
     }
 
+    /// What databases told makes more keys than the bound allows.
+    pub fn is_past_max_keys(&self) -> bool {
+        self.resolver.is_past_max_keys()
+    }
+
     /// Puts into a view what does not go with a picture: it stays after a failed poll.
     pub fn fill(&self, view: &mut View) {
         view.polls.observed = self.observed;
@@ -117,17 +122,6 @@ impl Fold {
             self.renew_resolver();
             self.series.forget_registry();
         }
-    }
-
-    /// Keys with several names that were seen since the last call, but for those that the registry
-    /// told by itself.
-    pub fn take_conflicts(&mut self) -> Vec<Conflict> {
-        let known = self.resolver.registry().conflicts();
-        let is_new = |conflict: &Conflict| {
-            let is_same = |known: &Conflict| known.candidates == conflict.candidates;
-            !known.iter().any(is_same)
-        };
-        self.series.take_conflicts().into_iter().filter(is_new).collect()
     }
 
     fn renew_resolver(&mut self) {

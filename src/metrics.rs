@@ -6,14 +6,14 @@
 
 pub mod exposition;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
 use crate::inspected::{LastSuccess, Source};
-use crate::registry::{Limit, Registry, UNREGISTERED};
+use crate::registry::{Candidate, Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
 use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER, Registered};
 use crate::timestamp::Timestamp;
@@ -255,6 +255,7 @@ pub fn collect_families<'a>(
 ) -> Vec<MetricFamily> {
     let mut families = Families::default();
     let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
+    let mut conflicts: BTreeSet<(&str, &[Candidate])> = BTreeSet::new();
     let mut locks: BTreeMap<&str, [&str; 3]> = BTreeMap::new();
     for lock in process.registry.locks() {
         let said = [&lock.owner, &lock.runbook, &lock.description];
@@ -272,9 +273,17 @@ pub fn collect_families<'a>(
             let combined = sources.get(&**lock).map_or(*source, |other| other.combine(*source));
             sources.insert(lock, combined);
         }
+        // Those that only servers could tell, each once however many servers tell it.
+        for (series, registered) in view.registered.iter() {
+            if process.registry.is_news(&registered.resolution) {
+                conflicts.insert((&series.key, &registered.resolution.candidates));
+            }
+        }
     }
     collect_sources(&mut families, &sources);
     collect_registry(&mut families, process);
+    let conflicts = process.registry.conflicts().len() + conflicts.len();
+    families.add(&REGISTRY_CONFLICTS, &[], count(conflicts));
     locks.insert(UNREGISTERED, [""; 3]);
     for (lock, [owner, runbook, description]) in locks {
         let labels =
@@ -548,7 +557,6 @@ impl<'a> LockGauges<'a> {
 fn collect_registry(families: &mut Families, process: Process<'_>) {
     let registry = process.registry;
     families.add(&REGISTRY_ENTRIES, &[], count(registry.entry_count()));
-    families.add(&REGISTRY_CONFLICTS, &[], count(registry.conflicts().len()));
     families.add(&REGISTRY_RELOAD_OK, &[], f64::from(u8::from(process.registry_is_current)));
     families.add(&REGISTRY_RELOAD_TIME, &[], process.registry_read_at.unix_seconds());
 }

@@ -17,9 +17,10 @@ use crate::config::{self, Applications, Limits};
 use crate::fold::{Fold, Nameless};
 use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
-use crate::registry::{HashCheck, Registry};
+use crate::registry::{Conflict, HashCheck, Registry};
 use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
+use crate::series::LockSeries;
 use crate::timestamp::Timestamp;
 use crate::view::{Failure, Picture, Polls, View};
 
@@ -67,6 +68,8 @@ struct Condition {
     pooled: bool,
     missing_databases: BTreeSet<Arc<str>>,
     past_bound: usize,
+    past_max_keys: bool,
+    conflicts: BTreeSet<LockSeries>,
 }
 
 /// Kinds of outage that deserve a line of their own. A server that stops is lost, then gone, then
@@ -287,6 +290,7 @@ impl Poller {
         // Databases that it names in vain are told after names are read, which is due again: who adds
         // an entry may just have made the database.
         self.condition.missing_databases.clear();
+        self.condition.conflicts.clear();
         self.names = NamesWatch::default();
     }
 
@@ -400,6 +404,7 @@ impl Poller {
         self.view.pooled_connection = pooler.verdict();
         self.view.picture = Some(Arc::new(picture));
         self.publish();
+        self.log_conflicts();
     }
 
     fn publish_failure(&mut self, error: &PollError) {
@@ -417,6 +422,26 @@ impl Poller {
     fn publish(&mut self) {
         self.fold.fill(&mut self.view);
         self.published.send_replace(Arc::new(self.view.clone()));
+    }
+
+    /// Conflicts that show only when a key is looked up on the server.
+    fn log_conflicts(&mut self) {
+        for (series, registered) in self.view.registered.iter() {
+            let resolution = &registered.resolution;
+            if self.registry.is_news(resolution) && self.condition.conflicts.insert(series.clone())
+            {
+                let conflict = Conflict {
+                    key: series.key.clone(),
+                    databases: vec![series.datname.clone()],
+                    candidates: resolution.candidates.clone(),
+                };
+                tracing::warn!(
+                    server = %self.server.name,
+                    %conflict,
+                    "a key of the registry has several names; its label shows all"
+                );
+            }
+        }
     }
 
     fn log_missing_databases(&mut self) {
@@ -456,9 +481,6 @@ impl Poller {
             let version = self.view.facts.version.as_deref().unwrap_or("unknown");
             tracing::info!(%server, version, role = picture.role(), "polling the server");
         }
-        for conflict in self.fold.take_conflicts() {
-            tracing::warn!(%server, %conflict, "a key that was seen has several names");
-        }
         let past_bound = self.fold.past_bound();
         if past_bound > std::mem::replace(&mut self.condition.past_bound, past_bound) {
             tracing::warn!(
@@ -468,6 +490,15 @@ impl Poller {
                  their own"
             );
         }
+        let past_max_keys = self.fold.is_past_max_keys();
+        if past_max_keys && !self.condition.past_max_keys {
+            tracing::warn!(
+                %server,
+                "what databases told of the registry's values makes more keys than limits.values: \
+                 some have no name"
+            );
+        }
+        self.condition.past_max_keys = past_max_keys;
         let hidden = picture.privileges_sufficient == Some(false);
         if hidden && !self.condition.privileges_hidden {
             tracing::warn!(

@@ -1,9 +1,9 @@
 //! Names for keys: what registry files say, and who names a key in a database of a server.
 //!
-//! Files are parsed in `registry/entry.rs` and below, presets with them; here their entries become
-//! claims on keys, as far as they can be computed without a server. What needs one (the databases'
-//! names and encodings, values of queries, OIDs of tables) is computed by a [`Resolver`], one for
-//! each server, which answers who names a key. A [`Resolution`] is what the rest of the program
+//! Files are parsed in `registry/entry.rs` and below, presets with them. `registry/builder.rs` makes
+//! claims on keys of the entries, as far as they can be computed without a server. What needs one
+//! (the databases' names and encodings, values of queries, OIDs of tables) is computed by a
+//! [`Resolver`], one for each server, which answers who names a key. A [`Resolution`] is what the rest of the program
 //! knows of a name: the tracker and the findings take the limits from it, the metrics the labels,
 //! the page and `top` the names with parameters. Nothing here knows what is held at present.
 //!
@@ -21,20 +21,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use builder::{Builder, Unfinished};
 use claims::{Claim, Claims};
 pub use crowd::Crowd;
-use entry::{Entry, File, Limits, Values, parse_file};
+use entry::{ABOUT_NAMES, Entry, File, Limits, Said, Values, parse_file};
 use fault::Faults;
 pub use fault::{Fault, RegistryError};
-use formula::{Facts, ServerHashes, Unfit};
 pub use formula::{HashCall, HashCheck, HashFunction};
 pub use glob::Glob;
 pub use listing::{Explainer, ListedKey, Naming};
 pub use resolver::{Circumstances, Resolver, Signs};
-use template::{Binding, DATABASE};
 
 use crate::inspected::{Question, Wanted};
 
+mod builder;
 mod claims;
 mod crowd;
 mod document;
@@ -52,6 +52,8 @@ mod pattern;
 mod preset;
 mod resolver;
 mod template;
+#[cfg(test)]
+mod testing;
 
 /// The `lock` label of keys without a name.
 pub const UNREGISTERED: &str = "unregistered";
@@ -63,8 +65,12 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// that no fleet of databases comes near.
 pub const MAX_KEYS: usize = 1_000_000;
 
-/// So many hashes of the texts of files are compared with the server's.
-const MAX_HASH_CHECKS: usize = 10_000;
+/// Of presets: many times what they have by themselves, so that only values that files choose for
+/// them come near.
+const MAX_PRESET_KEYS: usize = 10_000;
+
+/// Of a long list, people are shown so many.
+const LISTED: usize = 10;
 
 const UNREGISTERED_MAX_HOLD: Limit = Limit::Of(Duration::from_secs(60 * 60));
 const UNREGISTERED_MAX_WAIT: Limit = Limit::Of(Duration::from_secs(60));
@@ -86,6 +92,8 @@ pub struct Registry {
     locks: Vec<LockInfo>,
     entry_count: usize,
     conflicts: Vec<Conflict>,
+    /// Whoever has a part in these conflicts.
+    contested: BTreeSet<Candidate>,
     hash_checks: Vec<HashCheck>,
     watched_files: Vec<PathBuf>,
     max_keys: usize,
@@ -273,36 +281,6 @@ struct Layer {
     presets: Claims,
 }
 
-/// A key of an entry that cannot be computed yet.
-#[derive(Clone, Debug)]
-struct Unfinished {
-    entry: Arc<Entry>,
-    rule: usize,
-    bindings: Arc<[Binding]>,
-}
-
-/// Hashes to be compared with the server's, each once.
-#[derive(Debug, Default)]
-struct HashChecks(BTreeSet<HashCheck>);
-
-impl HashChecks {
-    /// Those that there is room for: a difference is one of machine or collation and shows in any
-    /// of them, and there may be a million.
-    fn insert(&mut self, checks: impl IntoIterator<Item = HashCheck>) {
-        for check in checks {
-            if self.0.len() >= MAX_HASH_CHECKS {
-                break;
-            }
-            self.0.insert(check);
-        }
-    }
-
-    /// All of them, for those that are known to be few.
-    fn insert_all(&mut self, checks: impl IntoIterator<Item = HashCheck>) {
-        self.0.extend(checks);
-    }
-}
-
 /// How text files are read; what is read decides nothing but its content.
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
@@ -316,7 +294,7 @@ impl Registry {
     /// that are computed, see [`MAX_KEYS`].
     pub fn load(paths: &[PathBuf], max_keys: usize) -> Result<Self, RegistryError> {
         let sources = paths.iter().map(|path| fetch_source(path)).collect::<Result<Vec<_>, _>>()?;
-        Self::build(&sources, &fetch_bytes, max_keys)
+        Self::build(&sources, &fetch_value_bytes, max_keys)
     }
 
     /// Parses files. All faults of all files are told at once. Files of values are not read: an
@@ -328,7 +306,7 @@ impl Registry {
 
     /// As [`load`](Self::load), from sources that are already here.
     pub fn load_sources(sources: &[Source], max_keys: usize) -> Result<Self, RegistryError> {
-        Self::build(sources, &fetch_bytes, max_keys)
+        Self::build(sources, &fetch_value_bytes, max_keys)
     }
 
     fn build(
@@ -365,23 +343,28 @@ impl Registry {
                 entries.push(entry);
             }
         }
+        let entry_count = entries.len();
+        // However many keys the files have, those of the presets are named.
+        builder.keys_left = max_keys.max(MAX_PRESET_KEYS);
+        for entry in presets {
+            let entry = Arc::new(entry);
+            let nowhere = Source { name: entry.file.to_string(), text: String::new() };
+            let mut faults = Faults::new(&nowhere);
+            builder.add(&entry, &mut faults);
+            preset::blame(&mut files, &entry, faults);
+            entries.push(entry);
+        }
         let faults: Vec<Fault> =
             files.into_iter().flat_map(|(_, faults)| Faults::finish(faults)).collect();
         if !faults.is_empty() {
             return Err(RegistryError::Refused(faults));
         }
-        let entry_count = entries.len();
-        let nowhere = Source { name: "presets".into(), text: String::new() };
-        let mut faults = Faults::new(&nowhere);
-        for entry in presets {
-            let entry = Arc::new(entry);
-            builder.add(&entry, &mut faults);
-            entries.push(entry);
-        }
-        debug_assert!(faults.is_empty(), "presets can be computed");
         builder.layer.finish();
+        let conflicts = builder.layer.conflicts();
+        let contested = conflicts.iter().flat_map(|conflict| conflict.candidates.iter().cloned());
         Ok(Self {
-            conflicts: builder.layer.conflicts(),
+            contested: contested.collect(),
+            conflicts,
             fixed: Arc::new(builder.layer),
             by_encoding: builder.by_encoding,
             by_database: builder.by_database,
@@ -389,7 +372,7 @@ impl Registry {
             unregistered,
             locks,
             entry_count,
-            hash_checks: builder.hash_checks.0.into_iter().collect(),
+            hash_checks: builder.hash_checks.in_order().collect(),
             watched_files,
             max_keys,
             entries,
@@ -409,6 +392,13 @@ impl Registry {
     /// Keys that entries of equal rank name differently, as far as no server is needed to know.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
+    }
+
+    /// Whether a conflict that was found when its key was looked up is one that
+    /// [`conflicts`](Self::conflicts) does not tell: a server had to be asked to know of it.
+    pub fn is_news(&self, resolution: &Resolution) -> bool {
+        let mut candidates = resolution.candidates.iter();
+        resolution.is_conflict() && !candidates.all(|it| self.contested.contains(it))
     }
 
     /// Hashes of the server that keys were computed from, each once; of very many some.
@@ -458,145 +448,6 @@ impl Registry {
     }
 }
 
-/// Computes claims.
-struct Builder {
-    layer: Layer,
-    by_encoding: Vec<Unfinished>,
-    by_database: Vec<Unfinished>,
-    queried: Vec<Arc<Entry>>,
-    hash_checks: HashChecks,
-    server_hashes: ServerHashes,
-    keys_left: usize,
-    max_keys: usize,
-}
-
-impl Builder {
-    fn new(max_keys: usize) -> Self {
-        Self {
-            layer: Layer::default(),
-            by_encoding: Vec::new(),
-            by_database: Vec::new(),
-            queried: Vec::new(),
-            hash_checks: HashChecks::default(),
-            server_hashes: ServerHashes::new(),
-            keys_left: max_keys,
-            max_keys,
-        }
-    }
-
-    /// The server's own hashes win.
-    fn with_server_hashes(self, server_hashes: &ServerHashes) -> Self {
-        Self { server_hashes: server_hashes.clone(), ..self }
-    }
-
-    /// Every key of the entry for every combination of its values.
-    fn add(&mut self, entry: &Arc<Entry>, faults: &mut Faults<'_>) {
-        if entry.queries().next().is_some() {
-            self.queried.push(entry.clone());
-            return;
-        }
-        let lists: Vec<(&Arc<str>, &[Arc<str>])> = entry
-            .values
-            .iter()
-            .filter_map(|(name, values)| match values {
-                Values::List(list) => Some((name, list.as_slice())),
-                Values::File { .. } | Values::Query(_) => None,
-            })
-            .collect();
-        let combinations =
-            lists.iter().fold(1_usize, |product, (_, list)| product.saturating_mul(list.len()));
-        let databases = entry.databases.as_ref().map_or(1, Vec::len);
-        let keys = combinations.saturating_mul(entry.rules.len()).saturating_mul(databases);
-        if keys > self.keys_left {
-            if self.keys_left > 0 {
-                faults.add(
-                    entry.at,
-                    format!(
-                        "with this entry, keys times values times databases exceed {}: leave \
-                         databases out, list fewer values, or raise limits.values",
-                        self.max_keys
-                    ),
-                );
-            }
-            self.keys_left = 0;
-            return;
-        }
-        self.keys_left -= keys;
-        for rule in 0..entry.rules.len() {
-            for bindings in bindings_of(&lists) {
-                self.add_key(Unfinished { entry: entry.clone(), rule, bindings }, faults);
-            }
-        }
-    }
-
-    fn add_key(&mut self, key: Unfinished, faults: &mut Faults<'_>) {
-        let rule = &key.entry.rules[key.rule];
-        let is_about_database = !rule.tables().is_empty()
-            || rule
-                .templates()
-                .iter()
-                .any(|template| template.placeholders().any(|name| &**name == DATABASE));
-        if is_about_database {
-            self.by_database.push(key);
-            return;
-        }
-        let mut calls = Vec::new();
-        let facts = Facts {
-            bindings: &key.bindings,
-            encoding: None,
-            server_hashes: &self.server_hashes,
-            oids: &|_| None,
-        };
-        match rule.shape(&facts, &mut calls) {
-            Ok(shape) => {
-                if key.entry.is_preset {
-                    self.hash_checks.insert_all(calls);
-                } else {
-                    self.hash_checks.insert(calls);
-                }
-                self.layer.insert(key.claim(shape), None);
-            }
-            Err(Unfit::Encoding) => self.by_encoding.push(key),
-            // Where the values are missing is told already, with the mend.
-            Err(Unfit::NoValue) if !faults.is_empty() => {}
-            Err(unfit) => {
-                let values: Vec<String> =
-                    key.bindings.iter().map(|(name, value)| format!("{name} {value:?}")).collect();
-                let of = if values.is_empty() {
-                    String::new()
-                } else {
-                    format!(" (with {})", values.join(", "))
-                };
-                faults.add(rule.at, format!("{unfit}{of}"));
-            }
-        }
-    }
-}
-
-/// Every combination of one value from each list.
-fn bindings_of(lists: &[(&Arc<str>, &[Arc<str>])]) -> Vec<Arc<[Binding]>> {
-    let mut combinations: Vec<Vec<Binding>> = vec![Vec::new()];
-    for (name, list) in lists {
-        combinations = combinations
-            .iter()
-            .flat_map(|combination| {
-                list.iter().map(|value| {
-                    let mut longer = combination.clone();
-                    longer.push(((*name).clone(), value.clone()));
-                    longer
-                })
-            })
-            .collect();
-    }
-    combinations.into_iter().map(Arc::from).collect()
-}
-
-impl Unfinished {
-    fn claim(&self, shape: pattern::Shape) -> Claim {
-        Claim { entry: self.entry.clone(), rule: self.rule, bindings: self.bindings.clone(), shape }
-    }
-}
-
 impl Entry {
     /// What is known of the name, whichever entry said it.
     fn adopt(&mut self, lock: &LockInfo) {
@@ -605,11 +456,6 @@ impl Entry {
         self.owner = said(&lock.owner);
         self.runbook = said(&lock.runbook);
         self.description = said(&lock.description);
-    }
-
-    fn holds_on(&self, server: &str) -> bool {
-        let servers = self.servers.as_ref();
-        servers.is_none_or(|globs| globs.iter().any(|glob| glob.matches(server)))
     }
 }
 
@@ -715,6 +561,15 @@ fn fetch_bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Values are read again whenever the registry is, and a pipe may then block for ever.
+fn fetch_value_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.is_file() {
+        fetch_bytes(path)
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
+}
+
 /// Puts the values of files in the place of their paths.
 fn read_values(
     file: &mut File,
@@ -763,27 +618,35 @@ fn parse_value_lines(bytes: io::Result<Vec<u8>>, path: &Path) -> Result<Vec<Arc<
 fn merge_names(files: &mut [(File, Faults<'_>)], presets: &[Entry]) -> Vec<LockInfo> {
     /// The text and where it was said first.
     type First = Option<(Arc<str>, String)>;
+    let preset_of = |name: &Arc<str>| presets.iter().find(|entry| entry.name == *name);
     let mut names: BTreeMap<Arc<str>, [First; 3]> = BTreeMap::new();
     for (file, faults) in files {
-        for entry in &file.entries {
-            let firsts = names.entry(entry.name.clone()).or_default();
-            let fields = [
-                ("owner", &entry.owner),
-                ("runbook", &entry.runbook),
-                ("description", &entry.description),
-            ];
-            for (first, (field, said)) in firsts.iter_mut().zip(fields) {
+        // An entry that a file made of a preset repeats what that says.
+        let entries = file.entries.iter().map(|entry| {
+            let of_preset = preset_of(&entry.name).map(Entry::about_name).unwrap_or_default();
+            let is_own = |(said, of_preset): (Option<&'_ Said>, Option<&'_ Said>)| {
+                said.map(|said| &said.text) != of_preset.map(|said| &said.text)
+            };
+            let mut said = entry.about_name();
+            for (said, of_preset) in said.iter_mut().zip(of_preset) {
+                *said = said.filter(|_| is_own((*said, of_preset)));
+            }
+            (&entry.name, said)
+        });
+        let overrides = file.overrides.iter().map(|it| (&it.name, it.about_name()));
+        for (name, about_name) in entries.chain(overrides) {
+            let firsts = names.entry(name.clone()).or_default();
+            for ((first, field), said) in firsts.iter_mut().zip(ABOUT_NAMES).zip(about_name) {
                 let Some(said) = said else { continue };
                 let (text, place) = first.get_or_insert_with(|| {
-                    (said.text.clone(), format!("{}:{}", entry.file, said.at.line))
+                    (said.text.clone(), format!("{}:{}", faults.file(), said.at.line))
                 });
                 if *text != said.text {
                     faults.add(
                         said.at,
                         format!(
-                            "the {field} of {:?} is another one at {place}: \
-                             entries of one name have one {field}, or leave it out",
-                            entry.name
+                            "the {field} of {name:?} is another one at {place}: \
+                             entries of one name have one {field}, or leave it out"
                         ),
                     );
                 }
@@ -793,13 +656,15 @@ fn merge_names(files: &mut [(File, Faults<'_>)], presets: &[Entry]) -> Vec<LockI
     names
         .into_iter()
         .map(|(name, firsts)| {
-            let preset = presets.iter().find(|entry| entry.name == name);
+            let of_preset = preset_of(&name).map(Entry::about_name).unwrap_or_default();
             let [owner, runbook, description] = firsts.map(|first| first.map(|(text, _)| text));
-            let of_preset = |said: Option<&entry::Said>| said.map(|said| said.text.clone());
+            let or = |said: Option<Arc<str>>, of_preset: Option<&Said>| {
+                said.or_else(|| of_preset.map(|said| said.text.clone()))
+            };
             LockInfo {
-                owner: owner.or_else(|| of_preset(preset?.owner.as_ref())),
-                runbook: runbook.or_else(|| of_preset(preset?.runbook.as_ref())),
-                description: description.or_else(|| of_preset(preset?.description.as_ref())),
+                owner: or(owner, of_preset[0]),
+                runbook: or(runbook, of_preset[1]),
+                description: or(description, of_preset[2]),
                 name,
             }
         })
@@ -907,7 +772,7 @@ impl fmt::Display for Doubt {
             Self::NoMarker => "a small number that anybody may use: a sign of the tool is needed",
             Self::Crowded => "keys around it were seen that look like counted ids",
             Self::SharedClass => "another extension uses this class too",
-            Self::Chance => "a pair of hashes may look like this by chance",
+            Self::Chance => "other keys may look like this by chance",
         })
     }
 }
@@ -920,61 +785,24 @@ impl fmt::Display for Conflict {
             write!(f, "in {} ", self.databases.join(", "))?;
         }
         f.write_str("has more than one name: ")?;
-        for (index, candidate) in self.candidates.iter().take(SHOWN_CANDIDATES).enumerate() {
+        for (index, candidate) in self.candidates.iter().take(LISTED).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;
         }
-        match self.candidates.len().saturating_sub(SHOWN_CANDIDATES) {
+        match self.candidates.len().saturating_sub(LISTED) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
     }
 }
 
-/// In one line of a log.
-const SHOWN_CANDIDATES: usize = 10;
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::testing::*;
     use super::*;
     use crate::key::Key;
-
-    /// A database by its name and encoding.
-    type Database<'a> = Option<(&'a str, &'a str)>;
-
-    const APP: Database<'_> = Some(("app", "UTF8"));
-    const SERVER_WIDE: Database<'_> = None;
-
-    fn source(name: &str, text: &str) -> Source {
-        Source { name: name.into(), text: text.into() }
-    }
-
-    fn registry(text: &str) -> Registry {
-        Registry::parse(&[source("locks.yaml", text)]).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn resolver(registry: &Registry, server: &str, databases: &[(&str, &str)]) -> Resolver {
-        let told = Circumstances {
-            databases: databases.iter().map(|(name, it)| ((*name).into(), (*it).into())).collect(),
-            ..Circumstances::default()
-        };
-        Resolver::new(Arc::new(registry.clone()), server.into(), &told)
-    }
-
-    fn resolve(registry: &Registry, server: &str, database: Database<'_>, key: Key) -> Resolution {
-        let resolver = resolver(registry, server, database.as_slice());
-        resolver.resolve(database.map(|(name, _)| name), key, Signs::default())
-    }
-
-    fn label(registry: &Registry, database: Database<'_>, key: Key) -> String {
-        resolve(registry, "db-1", database, key).label().to_owned()
-    }
-
-    fn minutes(minutes: u64) -> Limit {
-        Limit::Of(Duration::from_secs(minutes * 60))
-    }
 
     #[test]
     fn an_empty_registry_has_the_built_in_limits_and_no_names() {
@@ -1334,7 +1162,8 @@ mod tests {
 
     #[test]
     fn of_very_many_hashes_some_are_checked_and_those_of_presets_all() {
-        let values: Vec<String> = (0..MAX_HASH_CHECKS + 50).map(|n| n.to_string()).collect();
+        let values: Vec<String> =
+            (0..builder::MAX_HASH_CHECKS + 50).map(|n| n.to_string()).collect();
         let registry = registry(&format!(
             "locks: [{{ name: a, key: {{ hashtext: \"{{x}}\" }}, values: {{ x: [{}] }} }}]",
             values.join(",")
@@ -1342,7 +1171,7 @@ mod tests {
         let presets = Registry::empty().hash_checks().to_vec();
         assert!(!presets.is_empty());
         for checks in [registry.hash_checks(), resolver(&registry, "db-1", &[]).hash_checks()] {
-            assert_eq!(checks.len(), MAX_HASH_CHECKS + presets.len());
+            assert_eq!(checks.len(), builder::MAX_HASH_CHECKS + presets.len());
             assert!(presets.iter().all(|check| checks.contains(check)));
         }
     }
@@ -1450,6 +1279,89 @@ mod tests {
         std::fs::write(&path, "locks: [{ name: a, key: 1 }]").unwrap();
         let registry = Registry::load(std::slice::from_ref(&path), MAX_KEYS).unwrap();
         assert_eq!(label(&registry, APP, Key::bigint(1)), "a");
+    }
+
+    #[test]
+    fn values_come_from_a_file_beside_the_registrys_one_on_each_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.yaml");
+        std::fs::write(
+            &path,
+            "presets: none\n\
+             locks: [{ name: a, key: { integer: '{n}' }, values: { n: { file: ids.txt } } }]",
+        )
+        .unwrap();
+        let load = || Registry::load(std::slice::from_ref(&path), 3);
+        let values = folder.path().join("ids.txt");
+        let refusal = || load().unwrap_err().to_string().lines().next().unwrap().to_owned();
+        let place = format!("{}:2:66: ", path.display());
+        assert!(
+            refusal()
+                .starts_with(&format!("{place}cannot read the values in {}: ", values.display())),
+            "{}",
+            refusal()
+        );
+        let written = |bytes: &[u8]| std::fs::write(&values, bytes).unwrap();
+        written(b"\n\n");
+        let fault =
+            format!("{place}{} has no values for n: write one on each line", values.display());
+        assert_eq!(refusal(), fault);
+        written(b"1\n\xff\n");
+        assert!(refusal().ends_with("ids.txt is not UTF-8 on line 2: save it as UTF-8"));
+        written(b"1\nx\n");
+        assert!(refusal().contains("\"x\" is not an integer of base 10"), "{}", refusal());
+        assert!(refusal().ends_with("(with n \"x\")"), "{}", refusal());
+        written(b"1\n2\n3\n4\n");
+        assert!(refusal().contains("keys times values times databases exceed 3"), "{}", refusal());
+        std::fs::remove_file(&values).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&values).unwrap();
+        assert!(refusal().ends_with(": it is not a regular file"), "{}", refusal());
+        drop(listener);
+        std::fs::remove_file(&values).unwrap();
+        written("\u{feff}1\r\n\r\n3\n1\n".as_bytes());
+        let registry = load().unwrap();
+        assert_eq!(registry.watched_files(), std::slice::from_ref(&values));
+        let labels = [1, 2, 3].map(|n| label(&registry, APP, Key::bigint(n)));
+        assert_eq!(labels, ["a", "unregistered", "a"]);
+    }
+
+    #[test]
+    fn servers_are_asked_only_for_what_their_entries_need() {
+        let registry = registry(
+            "presets: { authentik: {} }\n\
+             locks:\n\
+             - { name: a, key: { integer: '{n}' }, servers: ['a*'], values: { n: { query: table q, database: app } } }\n\
+             - { name: b, key: { pair: [7, { oid: public.b }] }, databases: [app, app2] }\n\
+             - { name: c, key: 5 }\n",
+        );
+        let wanted = |server| -> Vec<(Option<String>, Option<String>, bool)> {
+            let text = |name: &Option<Arc<str>>| name.as_ref().map(ToString::to_string);
+            let of = |it: &Wanted| {
+                let is_query = matches!(it.question, Question::Values { .. });
+                (text(&it.lock), text(&it.database), is_query)
+            };
+            registry.wanted(server).iter().map(of).collect()
+        };
+        let some = |text: &str| Some(text.to_owned());
+        let everywhere = [
+            (some("b"), some("app"), false),
+            (some("b"), some("app2"), false),
+            (None, None, false),
+        ];
+        assert_eq!(wanted("b-1"), everywhere);
+        let with_query = [&[(some("a"), some("app"), true)], &everywhere[..]].concat();
+        assert_eq!(wanted("a-1"), with_query);
+    }
+
+    #[test]
+    fn files_that_choose_the_same_presets_agree_in_whatever_order() {
+        let choose = |first: &str, second: &str| {
+            let text = |presets: &str| format!("presets: {{ {presets} }}");
+            Registry::parse(&[source("a", &text(first)), source("b", &text(second))])
+        };
+        assert!(choose("rails: {}, sqlx: {}", "sqlx: {}, rails: {}").is_ok());
+        let error = choose("rails: {}", "sqlx: {}").unwrap_err().to_string();
+        assert!(error.starts_with("b:1:10: presets are chosen otherwise at a:1"), "{error}");
     }
 
     /// Files that would cost a careless parser its stack, its memory or its time, and what becomes

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::config::{Applications, Limits};
 use crate::key::Key;
-use crate::registry::{Conflict, Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
+use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
 use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
 use crate::timestamp::Timestamp;
@@ -37,8 +37,6 @@ const SERVER_WIDE: &str = "(server-wide)";
 
 /// A key needs this many polls in a row for a slot of the second half.
 const STEADY_POLLS: u32 = 10;
-/// So many conflicts of keys that were seen are told.
-const CONFLICTS: usize = 1000;
 /// Of the keys that a series of the registry stands for, so many are remembered.
 const WITNESSES: usize = 8;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -171,10 +169,6 @@ pub struct SeriesSet {
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
     crowd: Crowd<DatabaseOid>,
-    /// Keys with several names, once each.
-    conflicts: BTreeSet<Conflict>,
-    /// Those that are to be told.
-    new_conflicts: Vec<Conflict>,
     /// Series of the registry that the bound left out.
     past_bound: usize,
     counters: Counters,
@@ -207,8 +201,6 @@ impl SeriesSet {
             named: HashSet::new(),
             unregistered: None,
             crowd: Crowd::default(),
-            conflicts: BTreeSet::new(),
-            new_conflicts: Vec::new(),
             past_bound: 0,
             counters: Counters::default(),
             is_stale: true,
@@ -322,6 +314,17 @@ impl SeriesSet {
             self.arm(armed, now);
         }
 
+        // Before any name is given, for the first of many ids may be the number of a preset.
+        let is_new = |key: &&KeyId| self.is_stale || !self.labels.contains_key(key);
+        for key in present.keys().filter(is_new) {
+            let numbers = resolver.preset_numbers();
+            if Crowd::<DatabaseOid>::is_near(key.key, numbers)
+                && resolve(resolver, names, *key, Signs::default()).lock.is_none()
+            {
+                self.crowd.observe(key.database, key.key, numbers);
+            }
+        }
+
         let mut databases = self.label_databases(present.keys(), names, now);
         let mut before = std::mem::take(&mut self.labels);
         let mut holders: Option<HashMap<KeyId, Vec<Arc<str>>>> = None;
@@ -345,12 +348,6 @@ impl SeriesSet {
                             believed: None,
                         };
                         resolution = resolve(resolver, names, key, signs);
-                    }
-                    if polls == 1 && resolution.lock.is_none() {
-                        self.crowd.observe(key.database, key.key, resolver.preset_numbers());
-                    }
-                    if resolution.is_conflict() {
-                        self.note_conflict(key, &database.datname, &resolution);
                     }
                     self.share(resolution)
                 }
@@ -400,6 +397,16 @@ impl SeriesSet {
         now: Timestamp,
     ) -> Arc<Label> {
         let datname = database.label.clone();
+        // A lock of the registry keeps its series, so nothing is left to decide for most keys.
+        if let Some(label) = &known
+            && Arc::ptr_eq(&label.resolution, &resolution)
+            && resolution.lock.is_some()
+            && label.series.datname == datname
+            && &*label.series.key != OTHER
+            && label.is_single == (resolution.pattern.is_none() && !database.is_shared)
+        {
+            return label.clone();
+        }
         let series = match &resolution.lock {
             Some(lock) => self.decide_registered(datname, lock, key, &resolution, now),
             // Under a label that several databases share one number would be two keys.
@@ -429,7 +436,8 @@ impl SeriesSet {
             Some(label)
                 if label.series == series
                     && label.is_single == is_single
-                    && label.resolution == resolution =>
+                    && (Arc::ptr_eq(&label.resolution, &resolution)
+                        || label.resolution == resolution) =>
             {
                 label
             }
@@ -438,23 +446,6 @@ impl SeriesSet {
                 Arc::new(Label { resolution, datname, series, is_single })
             }
         }
-    }
-
-    /// A conflict that only shows once its key is there.
-    fn note_conflict(&mut self, key: KeyId, datname: &Arc<str>, resolution: &Resolution) {
-        let conflict = Conflict {
-            key: key.key.to_string().into(),
-            databases: vec![datname.clone()],
-            candidates: resolution.candidates.clone(),
-        };
-        if self.conflicts.len() < CONFLICTS && self.conflicts.insert(conflict.clone()) {
-            self.new_conflicts.push(conflict);
-        }
-    }
-
-    /// Keys with several names that were seen since the last call, each once.
-    pub fn take_conflicts(&mut self) -> Vec<Conflict> {
-        std::mem::take(&mut self.new_conflicts)
     }
 
     /// One copy for all keys without a name, of which there may be very many.
@@ -633,12 +624,18 @@ impl SeriesSet {
                     || key_label(&resolution, Some(key.key)).as_ref() == Some(&series.key));
             is_same.then(|| Arc::new(resolution))
         };
+        // Of many keys those that were seen may be gone for others, as values of a query do.
+        let patterns = resolver.patterns();
+        let pattern = |series: &LockSeries| {
+            let resolution = patterns.get(&(series.lock.clone(), series.key.clone()))?;
+            Some(Arc::new(resolution.clone()))
+        };
         self.witnesses
             .iter()
             .filter(|(series, _)| has_label(&series.datname))
             .filter_map(|(series, keys)| {
-                let resolution = keys.iter().find_map(|key| same(series, key))?;
-                Some((series.clone(), resolution))
+                let resolution = keys.iter().find_map(|key| same(series, key));
+                Some((series.clone(), resolution.or_else(|| pattern(series))?))
             })
             .collect()
     }

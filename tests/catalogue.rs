@@ -224,7 +224,10 @@ fn presets_contradict_each_other_where_it_is_known_and_nowhere_else() {
     let no_presets = Source { name: "none".to_owned(), text: "presets: none".to_owned() };
     let sources = preset_files().into_iter().map(|(name, path)| {
         let text = fs::read_to_string(path).expect("it can be read");
-        Source { name, text }
+        // Files of a user name their keys without evidence.
+        let is_evidence = |line: &&str| line.trim_start().starts_with("marker:");
+        let text: Vec<&str> = text.lines().filter(|line| !is_evidence(line)).collect();
+        Source { name, text: text.join("\n") }
     });
     let sources: Vec<Source> = sources.chain([no_presets]).collect();
     let registry = Registry::parse(&sources).unwrap_or_else(|error| panic!("{error}"));

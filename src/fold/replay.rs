@@ -503,6 +503,39 @@ fn what_ends_in_the_poll_in_which_names_change_still_counts() {
 }
 
 #[test]
+fn a_series_of_values_outlives_the_values_that_were_seen() {
+    let mut replay = Replay::new();
+    replay.reload(
+        "locks: [{ name: jobs, key: { integer: '{id}' }, \
+         values: { id: { query: select, database: app } } }]",
+    );
+    // What is held at the first poll began before.
+    replay.observe(Vec::new(), None);
+    let mut acquired = 0;
+    for generation in 0..3_i64 {
+        let ids: Vec<i64> = (0..20).map(|id| 1000 * generation + id).collect();
+        let mut answers = Answers::default();
+        let values = ids.iter().map(|id| id.to_string().into()).collect();
+        answers.insert_values(&"app".into(), &"select".into(), values);
+        replay.fold.observe_answers(Arc::new(answers));
+        for rows in [&ids[..], &[]] {
+            replay.pass(SECOND);
+            let held = rows.iter().map(|id| group(Some(9), APP, Key::bigint(*id), true));
+            replay.observe(held.collect(), None);
+            acquired += u64::try_from(rows.len()).unwrap();
+            let series =
+                LockSeries { datname: "app".into(), lock: "jobs".into(), key: "values(id)".into() };
+            let counted = replay.view.counters.keys.get(&series).map(|it| it.acquisitions);
+            assert_eq!(counted, Some(acquired), "{generation}");
+        }
+    }
+    replay.fold.observe_answers(Arc::default());
+    replay.pass(SECOND);
+    replay.observe(Vec::new(), None);
+    assert!(replay.view.counters.keys.keys().all(|series| &*series.lock != "jobs"));
+}
+
+#[test]
 fn keys_that_count_under_other_keep_what_the_registry_says_of_each() {
     let mut replay = Replay::new();
     let held = |number| group(Some(9), APP, Key::bigint(number), true);

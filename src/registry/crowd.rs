@@ -25,11 +25,15 @@ impl<D> Default for Crowd<D> {
 }
 
 impl<D: Copy + Eq + Hash> Crowd<D> {
+    /// Whether the key is worth to be observed. `numbers` are those of presets, in order.
+    pub fn is_near(key: Key, numbers: &[i64]) -> bool {
+        key.as_bigint().is_some_and(|number| !near(number, numbers).is_empty())
+    }
+
     /// A key without a name was seen. `numbers` are those of presets, in order.
     pub fn observe(&mut self, database: D, key: Key, numbers: &[i64]) {
         let Some(seen) = key.as_bigint() else { return };
-        let first = numbers.partition_point(|number| *number < seen.saturating_sub(NEAR));
-        for number in numbers[first..].iter().take_while(|it| **it <= seen.saturating_add(NEAR)) {
+        for number in near(seen, numbers) {
             let around = self.around.entry((database, *number)).or_default();
             if seen != *number && around.len() < CROWD {
                 around.insert(seen);
@@ -43,6 +47,13 @@ impl<D: Copy + Eq + Hash> Crowd<D> {
             .and_then(|number| self.around.get(&(database, number)))
             .is_some_and(|around| around.len() >= CROWD)
     }
+}
+
+/// Those of the numbers that are near another.
+fn near(number: i64, numbers: &[i64]) -> &[i64] {
+    let first = numbers.partition_point(|it| *it < number.saturating_sub(NEAR));
+    let end = numbers.partition_point(|it| *it <= number.saturating_add(NEAR));
+    &numbers[first..end]
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ pub(super) struct Entry {
     pub(super) databases: Option<Vec<Arc<str>>>,
     /// `None` for any.
     pub(super) servers: Option<Arc<[Glob]>>,
+    /// Servers for which a file says something else of this preset.
+    pub(super) except: Vec<Arc<[Glob]>>,
     pub(super) description: Option<Said>,
     pub(super) owner: Option<Said>,
     pub(super) runbook: Option<Said>,
@@ -61,6 +63,8 @@ pub(super) struct Entry {
     pub(super) file: Arc<str>,
     /// The file is a preset.
     pub(super) is_preset: bool,
+    /// A preset says so first, of which a file changed something.
+    pub(super) is_of_preset: bool,
     pub(super) at: Position,
 }
 
@@ -124,6 +128,17 @@ pub(super) struct Override {
     draft: Draft,
     pub(super) file: Arc<str>,
     pub(super) at: Position,
+}
+
+/// Where an [`Override`] holds.
+#[derive(Debug)]
+pub(super) enum Reach {
+    /// Wherever the preset does.
+    Everywhere,
+    /// On these servers the preset is another one.
+    Servers(Arc<[Glob]>),
+    /// In databases that it names.
+    Databases,
 }
 
 /// Which presets are used.
@@ -214,6 +229,9 @@ const ENTRY_FIELDS: [&str; 23] = [
     "marker",
 ];
 
+/// Fields that are about a name, whatever its key.
+pub(super) const ABOUT_NAMES: [&str; 3] = ["owner", "runbook", "description"];
+
 /// Fields that are about one key in a database that is known.
 const EXPECTATIONS: [&str; 3] = ["must_be_held", "last_held_within", "not_again_within"];
 
@@ -287,6 +305,8 @@ fn parse_presets(node: &Node, faults: &mut Faults<'_>) -> Option<PresetChoice> {
                 let values = parse_preset_values(values, faults);
                 uses.push(PresetUse { name: text.into(), values, at: name.at });
             }
+            // Files that choose the same say the same, in whatever order.
+            uses.sort_by(|a, b| a.name.cmp(&b.name));
             Presets::Some(uses)
         }
         Value::Scalar { .. } | Value::Sequence(_) => {
@@ -302,24 +322,30 @@ fn parse_presets(node: &Node, faults: &mut Faults<'_>) -> Option<PresetChoice> {
 
 fn parse_preset_values(node: &Node, faults: &mut Faults<'_>) -> Vec<(Arc<str>, Vec<Arc<str>>)> {
     match &node.value {
-        Value::Mapping(pairs) => pairs
-            .iter()
-            .filter_map(|(name, list)| {
-                let name: Arc<str> = scalar(name)?.into();
-                if !matches!(list.value, Value::Sequence(_)) {
-                    faults.add(
+        Value::Mapping(pairs) => {
+            let mut lists: Vec<(Arc<str>, Vec<Arc<str>>)> = Vec::with_capacity(pairs.len());
+            for (name, list) in pairs {
+                match scalar(name) {
+                    None => faults.add(name.at, "a placeholder is a word of letters, digits and _"),
+                    Some(word) if lists.iter().any(|(known, _)| **known == *word) => {
+                        faults.add(name.at, format!("{word} is given twice: keep one"));
+                    }
+                    Some(word) if !matches!(list.value, Value::Sequence(_)) => faults.add(
                         list.at,
                         format!(
-                            "values of {name} for a preset are a list, found {}: write [a, b]",
+                            "values of {word} for a preset are a list, found {}: write [a, b]",
                             list.kind()
                         ),
-                    );
-                    return None;
+                    ),
+                    Some(word) => {
+                        let values = parse_value_list(word, list, faults);
+                        lists.extend(values.map(|values| (word.into(), values)));
+                    }
                 }
-                let values = parse_value_list(&name, list, faults)?;
-                Some((name, values))
-            })
-            .collect(),
+            }
+            lists.sort();
+            lists
+        }
         Value::Scalar { .. } if node.is_null() => Vec::new(),
         Value::Scalar { .. } | Value::Sequence(_) => {
             faults.add(
@@ -357,6 +383,13 @@ fn parse_entry(
         None => Vec::new(),
     };
     let marker = fields.get("marker").map(|node| parse_marker(node, faults)).unwrap_or_default();
+    if let Some(node) = fields.get("marker").filter(|_| !is_preset && has_key) {
+        faults.add(
+            node.at,
+            "marker is for presets: an entry of a file names its key without evidence; remove it, \
+             or say in which databases the key means this",
+        );
+    }
     if !has_key {
         if fields.is_incomplete() {
             return;
@@ -385,6 +418,7 @@ fn parse_entry(
         values,
         databases: None,
         servers: None,
+        except: Vec::new(),
         description: None,
         owner: None,
         runbook: None,
@@ -406,6 +440,7 @@ fn parse_entry(
         marker,
         file: source.clone(),
         is_preset,
+        is_of_preset: is_preset,
         at: node.at,
     };
     file.entries.push(draft.apply(entry));
@@ -514,19 +549,34 @@ impl Draft {
 }
 
 impl Override {
-    /// The preset's entry as this file wants it. Said of databases or servers, it is an entry of
-    /// the file for these, and the preset stays what it is elsewhere.
+    /// The preset's entry as this file wants it. Said of databases, it is an entry of the file for
+    /// these, which needs no evidence, and the preset stays what it is elsewhere.
     pub(super) fn apply(&self, preset: &Entry) -> Entry {
         let entry = self.draft.apply(preset.clone());
-        if self.is_local() {
-            Entry { is_preset: false, file: self.file.clone(), at: self.at, ..entry }
-        } else {
-            entry
+        match self.reach() {
+            Reach::Databases => Entry {
+                is_preset: false,
+                marker: Marker::default(),
+                file: self.file.clone(),
+                at: self.at,
+                ..entry
+            },
+            Reach::Servers(_) | Reach::Everywhere => entry,
         }
     }
 
-    pub(super) fn is_local(&self) -> bool {
-        self.draft.databases.is_some() || self.draft.servers.is_some()
+    pub(super) fn reach(&self) -> Reach {
+        match (&self.draft.databases, &self.draft.servers) {
+            (Some(_), _) => Reach::Databases,
+            (None, Some(servers)) => Reach::Servers(servers.clone()),
+            (None, None) => Reach::Everywhere,
+        }
+    }
+
+    /// What it says of its name.
+    pub(super) fn about_name(&self) -> [Option<&Said>; 3] {
+        let Draft { owner, runbook, description, .. } = &self.draft;
+        [owner.as_ref(), runbook.as_ref(), description.as_ref()]
     }
 
     /// What is wrong with saying this of `preset`.
@@ -543,6 +593,17 @@ impl Override {
 }
 
 impl Entry {
+    /// What it says of its name, in the order of [`ABOUT_NAMES`].
+    pub(super) fn about_name(&self) -> [Option<&Said>; 3] {
+        [self.owner.as_ref(), self.runbook.as_ref(), self.description.as_ref()]
+    }
+
+    pub(super) fn holds_on(&self, server: &str) -> bool {
+        let lists = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(server));
+        self.servers.as_ref().is_none_or(|globs| lists(globs))
+            && !self.except.iter().any(|globs| lists(globs))
+    }
+
     /// Where it says so.
     pub(super) fn origin(&self, at: Position) -> Origin {
         if self.is_preset {
@@ -550,6 +611,24 @@ impl Entry {
         } else {
             Origin::File { file: self.file.clone(), line: at.line }
         }
+    }
+
+    /// What the placeholders in one of its keys may stand for.
+    pub(super) fn values_of(&self, rule: &KeyRule) -> impl Iterator<Item = (&Arc<str>, &Values)> {
+        let templates = rule.templates();
+        let is_used = move |name: &Arc<str>| {
+            templates.iter().any(|template| template.placeholders().any(|used| used == name))
+        };
+        let used: Vec<_> = self.values.iter().filter(|(name, _)| is_used(name)).collect();
+        used.into_iter().map(|(name, values)| (name, values))
+    }
+
+    /// Values in one of its keys that are asked of a server.
+    pub(super) fn queries_of(&self, rule: &KeyRule) -> impl Iterator<Item = &Arc<ValuesQuery>> {
+        self.values_of(rule).filter_map(|(_, values)| match values {
+            Values::Query(query) => Some(query),
+            Values::List(_) | Values::File { .. } => None,
+        })
     }
 
     /// Values that are asked of a server.

@@ -87,6 +87,9 @@ pub(super) enum Unfit {
     /// The text is not ASCII, and the database's encoding is not known or cannot write it.
     #[error("the text cannot be written in the encoding")]
     Encoding,
+    /// The same in the encoding that the entry gives.
+    #[error("{0:?} cannot be written in the encoding that is given: write another, or other text")]
+    Unwritable(String),
     #[error("{0}")]
     Input(#[from] InputError),
     #[error(
@@ -352,7 +355,10 @@ impl Formula {
                     }
                     None => Encoding::Utf8,
                 };
-                let bytes = encoding.encode(&text).ok_or(Unfit::Encoding)?;
+                let bytes = encoding.encode(&text).ok_or_else(|| match self.encoding {
+                    Some(_) => Unfit::Unwritable(text.clone()),
+                    None => Unfit::Encoding,
+                })?;
                 return self.call(&bytes, Some(&text), facts, calls);
             }
             Input::Bytes(inner) => match inner.output(facts, calls)? {
@@ -390,7 +396,9 @@ impl Formula {
             return Ok(output);
         };
         let call = HashCall { function, text: text.into(), seed };
-        let server_value = facts.server_hashes.get(&call).copied();
+        // The server was asked in UTF-8 where that matters.
+        let is_comparable = call.is_ascii() || facts.encoding == Some(Encoding::Utf8);
+        let server_value = facts.server_hashes.get(&call).copied().filter(|_| is_comparable);
         if let Ok(value) = i64::try_from(word.value) {
             calls.push(HashCheck { call, value });
         }

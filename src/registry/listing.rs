@@ -168,3 +168,77 @@ impl Registry {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    const TEXT: &str = "presets: { grafana: {}, airflow: {} }\n\
+         locks:\n\
+         - { name: job, keys: [42, { hashtext: jobs }], servers: ['a*'], databases: [app] }\n\
+         - { name: tenant, key: { pair: [7, '*'] }, parameter: tenant }\n\
+         - { name: bucket, key: { integer: '{n}' }, values: { n: ['1', '5'] } }\n\
+         - { name: asked, key: { integer: '{n}' }, values: { n: { query: table q, database: app } } }\n\
+         - { name: of database, key: { integer: '{database}' } }\n\
+         - { name: two, key: 2 }\n";
+
+    #[test]
+    fn every_key_of_every_entry_is_listed_with_what_can_be_computed_of_it() {
+        let registry = Arc::new(registry(TEXT));
+        let rows = |database: Option<&str>| -> Vec<(String, String, Option<String>)> {
+            let keys = registry.keys(database).into_iter();
+            keys.map(|it| {
+                (it.name.to_string(), it.written.to_string(), it.key.map(|key| key.to_string()))
+            })
+            .collect()
+        };
+        let row = |name: &str, written: &str, key: Option<&str>| {
+            (name.to_owned(), written.to_owned(), key.map(str::to_owned))
+        };
+        let (in_99, anywhere) = (rows(Some("99")), rows(None));
+        assert_eq!(
+            in_99[..8],
+            [
+                row("job", "42", Some("42")),
+                row("job", "hashtext(\"jobs\")", Some("-1679774495")),
+                row("tenant", "(7,*)", Some("(7,*)")),
+                row("bucket", "integer(\"{n}\", base 10)", Some("values(n)")),
+                row("asked", "integer(\"{n}\", base 10)", None),
+                row("of database", "integer(\"{database}\", base 10)", Some("99")),
+                row("two", "2", Some("2")),
+                row("airflow-migrations", "1", Some("1")),
+            ]
+        );
+        assert_eq!(anywhere[5].2, None, "which database?");
+        assert_eq!(anywhere.len(), in_99.len());
+    }
+
+    #[test]
+    fn a_key_is_explained_by_all_who_may_mean_it_the_likeliest_first() {
+        let registry = Arc::new(registry(TEXT));
+        let names = |database, key| -> Vec<(String, bool)> {
+            let explainer = Explainer::new(registry.clone(), database);
+            let names = explainer.names(key).into_iter();
+            names.map(|it| (it.display, it.doubt.is_some())).collect()
+        };
+        let certain = |name: &str| (name.to_owned(), false);
+        let candidate = |name: &str| (name.to_owned(), true);
+        assert_eq!(names(None, Key::bigint(2)), [certain("two"), candidate("airflow-scheduler")]);
+        assert_eq!(names(None, Key::bigint(42)), [certain("job")], "whatever the server");
+        assert_eq!(names(Some("other"), Key::bigint(42)), []);
+        assert_eq!(
+            names(Some("5"), Key::bigint(5)),
+            [certain("of database"), certain("bucket (n 5)")]
+        );
+        assert_eq!(names(None, Key::pair(7, -1)), [certain("tenant (tenant -1)")]);
+    }
+
+    #[test]
+    fn a_form_that_a_key_has_by_chance_is_in_doubt_whoever_changed_the_preset() {
+        let text = "locks: [{ name: rails-migrations, databases: [app], max_hold: 1h }]";
+        let explainer = Explainer::new(Arc::new(registry(text)), Some("app"));
+        let names = explainer.names(Key::bigint(2_053_462_845));
+        assert!(names.iter().all(|it| it.doubt == Some(Doubt::Chance)), "{names:?}");
+    }
+}

@@ -16,7 +16,7 @@ use super::formula::{
 };
 use super::function::decode_ascii7;
 use super::number::{IntegerError, parse_bigint, parse_int4};
-use super::template::{Template, unquoted_placeholder};
+use super::template::{DATABASE, Template, unquoted_placeholder};
 use crate::key::Key;
 
 /// One key of an entry, as it is written.
@@ -167,6 +167,13 @@ impl KeyRule {
             Form::Halves(_, high, low) => of(high).into_iter().chain(of(low)).collect(),
             Form::Split(_) | Form::Packing | Form::Range(..) | Form::MultipleOf(_) => Vec::new(),
         }
+    }
+
+    /// Whether it stands for other keys in each database: it has the database's name in it, or the
+    /// OID of a table.
+    pub(super) fn is_about_database(&self) -> bool {
+        let has_name = |template: &&Template| template.placeholders().any(|it| &**it == DATABASE);
+        !self.tables().is_empty() || self.templates().iter().any(has_name)
     }
 
     /// The keys, once the facts are there.

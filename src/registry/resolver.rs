@@ -9,15 +9,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::claims::{Claim, Claims};
+use super::builder::{Builder, HashChecks, Unfinished};
+use super::claims::{Claim, Claims, candidates};
 use super::encoding::Encoding;
-use super::entry::{Entry, Policy, Said, Values};
+use super::entry::{Entry, Policy, Said};
 use super::fault::Faults;
 use super::formula::{Facts, HashCall, HashCheck, ServerHashes};
 use super::pattern::{Rank, Shape, packing_of};
+use super::template::DATABASE;
 use super::{
-    Armed, Builder, Candidate, Doubt, HashChecks, Layer, Registry, Resolution, Source, Standing,
-    Unfinished, display_name,
+    Armed, Candidate, Doubt, Layer, Limit, Registry, Resolution, Source, Standing, display_name,
 };
 use crate::inspected::Answers;
 use crate::key::Key;
@@ -29,6 +30,12 @@ const COUNTED: u64 = 1 << 31;
 /// A packing of so many characters uses nearly all of the 64 bits, so that other pairs look like
 /// one.
 const LONG_PACKING: usize = 8;
+
+/// So many values that hash alike are told.
+const ALTERNATIVES: usize = 8;
+
+/// So many characters of a value become part of a label.
+const LABEL_VALUE: usize = 100;
 
 /// Names for the keys of one server.
 #[derive(Debug)]
@@ -45,6 +52,9 @@ pub struct Resolver {
     /// Numbers of presets among which counted ids may lie.
     preset_numbers: Vec<i64>,
     hash_checks: Arc<[HashCheck]>,
+    /// How many keys may still be computed for databases.
+    keys_left: usize,
+    is_exceeded: bool,
 }
 
 #[derive(Debug)]
@@ -89,9 +99,12 @@ impl Resolver {
         // A value that cannot be hashed names nothing; it was somebody's data, not a fault.
         let mut faults = Faults::new(&nowhere);
         if is_own {
+            // They were counted when the files were read.
+            builder.keys_left = usize::MAX;
             for entry in &registry.entries {
                 builder.add(entry, &mut faults);
             }
+            builder.keys_left = registry.max_keys;
         }
         let fixed = if is_own {
             let mut layer = std::mem::take(&mut builder.layer);
@@ -102,9 +115,7 @@ impl Resolver {
         };
         builder.queried.clear();
         for entry in &registry.queried {
-            if let Some(entry) = answered(entry, &told.answers) {
-                builder.add(&Arc::new(entry), &mut faults);
-            }
+            builder.add_answered(entry, &told.answers, &mut faults);
         }
         let mut queried = std::mem::take(&mut builder.layer);
         queried.finish();
@@ -131,6 +142,8 @@ impl Resolver {
             shared_classes: shared_classes(&registry.entries),
             preset_numbers: Vec::new(),
             hash_checks: Arc::default(),
+            keys_left: builder.keys_left,
+            is_exceeded: builder.is_exceeded,
             registry,
         };
         for (name, encoding) in &told.databases {
@@ -147,7 +160,7 @@ impl Resolver {
             }
             resolver.by_encoding.insert(encoding, layer);
         }
-        resolver.hash_checks = hash_checks.0.into_iter().collect();
+        resolver.hash_checks = hash_checks.in_order().collect();
         resolver.preset_numbers = resolver.find_preset_numbers();
         resolver
     }
@@ -163,12 +176,28 @@ impl Resolver {
         let encoding = Encoding::of_server(encoding);
         let oids = |table: &str| told.answers.table_oid(name, table);
         let mut calls = Vec::new();
+        let speaks_of_it = |key: &&Unfinished| {
+            key.entry.databases.as_ref().is_none_or(|databases| databases.contains(name))
+        };
+        let mut unfinished: Vec<&Unfinished> = unfinished.iter().filter(speaks_of_it).collect();
+        let keys = unfinished.iter().filter(|key| !key.entry.is_preset).count();
+        if keys > self.keys_left {
+            self.is_exceeded = true;
+            unfinished.retain(|key| key.entry.is_preset);
+        } else {
+            self.keys_left -= keys;
+        }
         let database = Some((name, &oids as OidsOf<'_>));
         let layer = compute(unfinished, &told.server_hashes, encoding, database, &mut calls);
         if encoding == Some(Encoding::Utf8) {
             hash_checks.insert(calls);
         }
         self.databases.insert(name.clone(), KnownDatabase { encoding, layer });
+    }
+
+    /// What databases told makes more keys than `limits.values` allows: some have no name.
+    pub fn is_past_max_keys(&self) -> bool {
+        self.is_exceeded
     }
 
     /// The registry it was made of.
@@ -231,19 +260,19 @@ impl Resolver {
         key: Key,
         signs: Signs<'_>,
     ) -> (Option<Doubt>, bool) {
+        if is_by_chance(claim, key) {
+            return (Some(Doubt::Chance), false);
+        }
         if !claim.entry.is_preset {
             return (None, false);
-        }
-        if signs.believed == Some(&*claim.entry.name) {
-            return (None, true);
         }
         if self.shared_classes.contains(&key.objsubid()) {
             return (Some(Doubt::SharedClass), false);
         }
-        if claim.shape == Shape::Packing
-            && packing_of(key).is_some_and(|text| text.len() >= LONG_PACKING)
-        {
-            return (Some(Doubt::Chance), false);
+        // In a conflict the label has several names.
+        let believed = signs.believed.into_iter().flat_map(|label| label.split(" | "));
+        if believed.into_iter().any(|name| *name == *claim.entry.name) {
+            return (None, true);
         }
         match claim.shape.magnitude() {
             Some(magnitude) if magnitude < SMALL => {
@@ -269,12 +298,14 @@ impl Resolver {
         }
     }
 
-    /// Claims of one standing on this server.
+    /// Claims of one standing on this server. What a file says of a preset makes no key the
+    /// preset's that has its form by chance.
     fn claims(&self, standing: Standing<'_>, database: Option<&str>, key: Key) -> Vec<&Claim> {
         self.layers(database)
             .filter_map(|layer| layer.standing(standing))
             .flat_map(|claims| claims.of(key))
             .filter(|claim| claim.holds_on(&self.server))
+            .filter(|claim| claim.entry.is_preset || !is_by_chance(claim, key))
             .collect()
     }
 
@@ -304,43 +335,41 @@ impl Resolver {
     pub fn armed(&self) -> Vec<Armed> {
         let mut armed: BTreeMap<[Arc<str>; 3], Armed> = BTreeMap::new();
         for datname in self.named_databases() {
-            let claims: Vec<&Claim> = self
+            let claims = self
                 .layers(Some(&datname))
                 .filter_map(|layer| layer.standing(Standing::Named(&datname)))
                 .flat_map(Claims::iter)
-                .filter(|claim| claim.holds_on(&self.server))
-                .collect();
-            let mut groups: HashMap<Group<'_>, Vec<&Claim>> = HashMap::new();
-            for claim in claims {
-                // Which series there are cannot be told before the keys are seen.
-                if claim.entry.labels_value && !matches!(claim.shape, Shape::One(_)) {
-                    continue;
-                }
-                groups.entry(Group::of(claim)).or_default().push(claim);
-            }
-            for (group, claims) in groups {
-                let key = match group {
-                    Group::Shape(Rank::Exact | Rank::Values, Shape::One(key)) => Some(*key),
-                    Group::Shape(..) | Group::Entry(..) => None,
-                };
-                let Some(resolution) = first_rank(&claims, key) else { continue };
-                let label = match (&resolution.pattern, key) {
-                    (Some(pattern), _) => pattern.clone(),
-                    (None, Some(key)) => key.to_string().into(),
-                    (None, None) => continue,
-                };
-                let order = [datname.clone(), label.clone(), resolution.label().into()];
-                let series = Armed { datname: datname.clone(), key: label, resolution };
+                .filter(|claim| claim.holds_on(&self.server));
+            for (key, resolution) in series_of(claims) {
+                let order = [datname.clone(), key.clone(), resolution.label().into()];
+                let series = Armed { datname: datname.clone(), key, resolution };
                 armed.entry(order).or_insert(series);
             }
         }
         armed.into_values().collect()
     }
 
-    fn find_preset_numbers(&self) -> Vec<i64> {
+    /// What series for many keys there may be in databases that no entry names, by `lock` and `key`.
+    pub fn patterns(&self) -> HashMap<(Arc<str>, Arc<str>), Resolution> {
+        let claims = self
+            .all_layers()
+            .flat_map(|layer| layer.any.iter().chain(layer.presets.iter()))
+            .filter(|claim| !matches!(claim.rank(), Rank::Exact) && claim.holds_on(&self.server));
+        series_of(claims)
+            .into_iter()
+            .filter(|(_, resolution)| resolution.pattern.is_some())
+            .map(|(key, resolution)| ((resolution.label().into(), key), resolution))
+            .collect()
+    }
+
+    fn all_layers(&self) -> impl Iterator<Item = &Layer> {
         let layers = [&*self.fixed, &self.queried].into_iter().chain(self.by_encoding.values());
-        let layers = layers.chain(self.databases.values().map(|database| &database.layer));
-        let numbers: BTreeSet<i64> = layers
+        layers.chain(self.databases.values().map(|database| &database.layer))
+    }
+
+    fn find_preset_numbers(&self) -> Vec<i64> {
+        let numbers: BTreeSet<i64> = self
+            .all_layers()
             .flat_map(|layer| layer.presets.iter())
             .filter_map(|claim| match &claim.shape {
                 Shape::One(key) => key.as_bigint(),
@@ -354,13 +383,55 @@ impl Resolver {
     }
 }
 
+/// Whether a key that is only recognised may well have its form by chance.
+fn is_by_chance(claim: &Claim, key: Key) -> bool {
+    match claim.shape {
+        _ if !claim.entry.is_of_preset => false,
+        Shape::Packing => packing_of(key).is_some_and(|text| text.len() >= LONG_PACKING),
+        // Sooner or later ids come across each small multiple.
+        Shape::MultipleOf(_) => key.as_bigint().is_some_and(|key| key.unsigned_abs() < COUNTED),
+        Shape::One(_) | Shape::Halves(..) | Shape::Range(..) => false,
+    }
+}
+
+/// The series that claims of one standing make, by their `key` label.
+fn series_of<'a>(claims: impl Iterator<Item = &'a Claim>) -> Vec<(Arc<str>, Resolution)> {
+    let mut groups: HashMap<Group<'_>, Vec<&Claim>> = HashMap::new();
+    for claim in claims {
+        // Which series there are cannot be told before the keys are seen.
+        if claim.entry.labels_value && !matches!(claim.shape, Shape::One(_)) {
+            continue;
+        }
+        let group = Group::of(claim);
+        let is_of_many = matches!(group, Group::Values(..));
+        let claims = groups.entry(group).or_default();
+        // Of the values of an entry, which may be very many, one speaks for all.
+        if !is_of_many || claims.last().is_none_or(|last| !Arc::ptr_eq(&last.entry, &claim.entry)) {
+            claims.push(claim);
+        }
+    }
+    let series = groups.into_iter().filter_map(|(group, claims)| {
+        let key = match group {
+            Group::Shape(Rank::Exact | Rank::Values, Shape::One(key)) => Some(*key),
+            Group::Shape(..) | Group::Values(..) => None,
+        };
+        let resolution = first_rank(&claims, key)?;
+        let label = match &resolution.pattern {
+            Some(pattern) => pattern.clone(),
+            None => key?.to_string().into(),
+        };
+        Some((label, resolution))
+    });
+    series.collect()
+}
+
 /// Claims that share a series.
 #[derive(PartialEq, Eq, Hash)]
 enum Group<'a> {
     /// Of one key or pattern; several names for it are a conflict.
     Shape(Rank, &'a Shape),
-    /// All values of an entry.
-    Entry(*const Entry, usize),
+    /// Of values, by the name and the placeholders.
+    Values(&'a str, Vec<&'a str>),
 }
 
 impl<'a> Group<'a> {
@@ -368,29 +439,18 @@ impl<'a> Group<'a> {
         if claim.bindings.is_empty() || claim.entry.labels_value {
             Self::Shape(claim.rank(), &claim.shape)
         } else {
-            Self::Entry(Arc::as_ptr(&claim.entry), claim.rule)
+            let placeholders = claim.bindings.iter().map(|(name, _)| &**name).collect();
+            Self::Values(&claim.entry.name, placeholders)
         }
     }
-}
-
-/// The entry with lists in the place of its queries; `None` when one of them was not answered.
-fn answered(entry: &Entry, answers: &Answers) -> Option<Entry> {
-    let mut entry = entry.clone();
-    for (_, values) in &mut entry.values {
-        if let Values::Query(query) = values {
-            let list = answers.values(&query.database, &query.sql)?;
-            *values = Values::List(list.to_vec());
-        }
-    }
-    Some(entry)
 }
 
 /// The OID of a table of a database.
 type OidsOf<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
 /// Finishes what can be finished for an encoding, or for one database.
-fn compute(
-    unfinished: &[Unfinished],
+fn compute<'a>(
+    unfinished: impl IntoIterator<Item = &'a Unfinished>,
     server_hashes: &ServerHashes,
     encoding: Option<Encoding>,
     database: Option<(&Arc<str>, OidsOf<'_>)>,
@@ -401,7 +461,7 @@ fn compute(
         let mut bindings = key.bindings.to_vec();
         let mut oids: OidsOf<'_> = &|_| None;
         if let Some((name, of_tables)) = database {
-            bindings.push((super::DATABASE.into(), name.clone()));
+            bindings.push((DATABASE.into(), name.clone()));
             oids = of_tables;
         }
         let facts = Facts { bindings: &bindings, encoding, server_hashes, oids };
@@ -438,21 +498,18 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
     let parameters = key.filter(|_| names.len() == 1);
     let parameters = parameters.map(|key| parameters_of(&claims, key)).unwrap_or_default();
     let lock = match names.len() {
-        1 if labels_value => display_name(&first.entry.name, &parameters).into(),
+        1 if labels_value => display_name(&first.entry.name, &as_label(&parameters)).into(),
         1 => first.entry.name.clone(),
         _ => names.into_iter().collect::<Vec<_>>().join(" | ").into(),
     };
-    let mut candidates = BTreeSet::new();
-    if contradicted {
-        candidates.extend(claims.iter().map(|claim| claim.candidate()));
-    }
+    let candidates = if contradicted { candidates(claims.iter().copied()) } else { Vec::new() };
     Some(Resolution {
         lock: Some(lock),
         pattern: agreed(claims.iter().map(|claim| claim.series())).flatten(),
         parameters: if labels_value { Vec::new() } else { parameters },
         max_hold: policies().map(|policy| policy.max_hold).min()?,
         max_wait: policies().map(|policy| policy.max_wait).min()?,
-        max_idle_in_transaction: policies().filter_map(|it| it.max_idle_in_transaction).min(),
+        max_idle_in_transaction: smallest(policies().map(|it| it.max_idle_in_transaction)),
         last_held_within: policies().filter_map(|policy| policy.last_held_within).min(),
         not_again_within: policies().filter_map(|policy| policy.not_again_within).min(),
         must_be_held: policies().any(|policy| policy.must_be_held),
@@ -462,7 +519,7 @@ pub(super) fn first_rank(claims: &[&Claim], key: Option<Key>) -> Option<Resoluti
         scope: said(policies().map(|policy: &Policy| policy.scope)),
         mode: said(policies().map(|policy: &Policy| policy.mode)),
         exact: rank == Rank::Exact,
-        candidates: candidates.into_iter().collect(),
+        candidates,
         is_open: false,
         owner: joined(claims.iter().map(|claim| &claim.entry.owner)),
         runbook: agreed(texts(claims.iter().map(|claim| &claim.entry.runbook))).flatten(),
@@ -482,10 +539,28 @@ fn parameters_of(claims: &[&Claim], key: Key) -> Vec<(Arc<str>, String)> {
             None => merged.push((name, BTreeSet::from([value]))),
         }
     }
-    merged
-        .into_iter()
-        .map(|(name, values)| (name, values.into_iter().collect::<Vec<_>>().join(" or ")))
-        .collect()
+    merged.into_iter().map(|(name, values)| (name, alternatives(values))).collect()
+}
+
+/// `a or b`. Of a hash with few results very many values may be meant.
+fn alternatives(values: BTreeSet<String>) -> String {
+    let more = values.len().saturating_sub(ALTERNATIVES);
+    let shown: Vec<String> = values.into_iter().take(ALTERNATIVES).collect();
+    let more = if more == 0 { String::new() } else { format!(" or {more} others") };
+    shown.join(" or ") + &more
+}
+
+/// Values come from databases too, and a label is one line of text, not too long, in which " | "
+/// joins names.
+fn as_label(parameters: &[(Arc<str>, String)]) -> Vec<(Arc<str>, String)> {
+    let as_label = |value: &String| {
+        let value = value.replace(char::is_control, "\u{fffd}").replace('|', "\u{a6}");
+        match value.char_indices().nth(LABEL_VALUE) {
+            Some((end, _)) => format!("{}\u{2026}", &value[..end]),
+            None => value,
+        }
+    };
+    parameters.iter().map(|(name, value)| (name.clone(), as_label(value))).collect()
 }
 
 fn texts<'a>(
@@ -512,6 +587,13 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     values.all(|value| value == first).then_some(first)
 }
 
+/// The smallest limit; who says none has that of the configuration, which is never unlimited.
+fn smallest(limits: impl Iterator<Item = Option<Limit>> + Clone) -> Option<Limit> {
+    let is_finite = |limit: &Limit| *limit != Limit::Unlimited;
+    let all_say_one = limits.clone().all(|limit| limit.is_some());
+    limits.flatten().min().filter(|limit| all_say_one || is_finite(limit))
+}
+
 /// What those say who say something; `None` when they differ.
 fn said<T: PartialEq>(values: impl Iterator<Item = Option<T>>) -> Option<T> {
     agreed(values).flatten()
@@ -519,16 +601,343 @@ fn said<T: PartialEq>(values: impl Iterator<Item = Option<T>>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::*;
     use super::*;
-    use crate::registry::MAX_KEYS;
-    use crate::registry::entry::parse_file;
+
+    fn named(resolver: &Resolver, key: Key) -> String {
+        resolver.resolve(Some("app"), key, Signs::default()).label().to_owned()
+    }
+
+    fn answers(sql: &str, values: &[&str]) -> Answers {
+        let mut answers = Answers::default();
+        let values = values.iter().map(|value| Arc::from(*value)).collect();
+        answers.insert_values(&"app".into(), &sql.into(), values);
+        answers
+    }
+
+    fn with_table(table: &str) -> Answers {
+        let mut answers = Answers::default();
+        answers.replace_tables(&"app".into(), [(table.into(), Some(1))]);
+        answers
+    }
+
+    #[test]
+    fn of_equal_standing_the_more_precise_entry_names_the_key() {
+        // From the least precise on, each beside all before it.
+        let ranked = [
+            ("recognition", "key: { multiple_of: 7 }"),
+            ("range", "key: { range: [0, 9999999999] }"),
+            ("half", "key: { packed: [0, '*'] }"),
+            ("values", "key: { integer: '{n}' }, values: { n: ['49'] }"),
+            ("exact", "key: { integer: '49' }"),
+        ];
+        let mut text = "presets: none\nlocks:\n".to_owned();
+        for (name, rest) in ranked {
+            text.push_str(&format!("- {{ name: {name}, {rest} }}\n"));
+            let registry = registry(&text);
+            assert_eq!(label(&registry, APP, Key::bigint(49)), name);
+            assert!(registry.conflicts().is_empty(), "{:?}", registry.conflicts());
+        }
+        text.push_str("- { name: number, key: 49 }\n");
+        assert_eq!(label(&registry(&text), APP, Key::bigint(49)), "exact | number");
+        text.push_str("- { name: app, key: { multiple_of: 7 }, databases: [app] }\n");
+        assert_eq!(label(&registry(&text), APP, Key::bigint(49)), "app", "standing before rank");
+    }
+
+    #[test]
+    fn a_text_with_the_databases_name_names_its_key_there_only() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - { name: any, key: { hashtext: 'jobs:{database}' } }\n\
+             - { name: named, key: { crc32: '{database}' }, databases: [app, gone] }\n",
+        );
+        let resolver = resolver(&registry, "db-1", &[("app", "UTF8"), ("other", "UTF8")]);
+        let of = |name: &str| {
+            let any =
+                Key::bigint(super::super::hash::hashtext(format!("jobs:{name}").as_bytes()).into());
+            [any, crc32(name)]
+        };
+        let labels = |database, keys: [Key; 2]| {
+            keys.map(|key| resolver.resolve(database, key, Signs::default()).label().to_owned())
+        };
+        assert_eq!(labels(Some("app"), of("app")), ["any", "named"]);
+        assert_eq!(labels(Some("other"), of("other")), ["any", "unregistered"]);
+        for (database, name) in
+            [(Some("app"), "other"), (Some("other"), "app"), (None, "app"), (Some("gone"), "gone")]
+        {
+            assert_eq!(labels(database, of(name)), ["unregistered"; 2], "{database:?} {name}");
+        }
+        let armed: Vec<_> = resolver.armed().into_iter().map(|armed| armed.datname).collect();
+        assert_eq!(armed, ["app".into()]);
+    }
+
+    #[test]
+    fn a_conflict_that_only_a_server_shows_is_news() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - { name: a, key: { crc32: '{database}' } }\n\
+             - { name: b, key: { crc32: '{database}' } }\n\
+             - { name: c, keys: [1, 2] }\n\
+             - { name: d, key: 1 }\n",
+        );
+        let crc = crc32("app");
+        assert_eq!(registry.conflicts().len(), 1);
+        let resolution = resolve(&registry, "db-1", APP, crc);
+        assert_eq!((resolution.label(), registry.is_news(&resolution)), ("a | b", true));
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(1));
+        assert_eq!((resolution.label(), registry.is_news(&resolution)), ("c | d", false));
+        assert!(!registry.is_news(&resolve(&registry, "db-1", APP, Key::bigint(2))));
+    }
+
+    #[test]
+    fn a_key_takes_part_in_the_values_of_its_own_placeholders_only() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - name: job\n\
+             \x20 keys: [{ integer: '{a}' }, { integer: '{b}' }, 7]\n\
+             \x20 values: { a: ['1', '2'], b: ['3', '4'] }\n\
+             - name: asked\n\
+             \x20 keys: [8, { integer: '{c}' }]\n\
+             \x20 values: { c: { query: select, database: app } }\n",
+        );
+        assert!(registry.conflicts().is_empty(), "{:?}", registry.conflicts());
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(1));
+        assert_eq!(resolution.parameters, [("a".into(), "1".to_owned())]);
+        assert_eq!(resolution.pattern.as_deref(), Some("values(a)"));
+        let resolution = resolve(&registry, "db-1", APP, Key::bigint(7));
+        assert!(
+            resolution.exact && resolution.pattern.is_none() && resolution.parameters.is_empty()
+        );
+        assert_eq!(label(&registry, APP, Key::bigint(8)), "asked", "without an answer");
+        assert_eq!(label(&registry, APP, Key::bigint(9)), "unregistered");
+        let told = resolver_told(&registry, "db-1", &[], answers("select", &["9", "no number"]));
+        assert_eq!(
+            [8, 9, 10].map(|n| named(&told, Key::bigint(n))),
+            ["asked", "asked", "unregistered"]
+        );
+    }
+
+    #[test]
+    fn values_of_a_query_come_and_go_with_the_answers_and_are_bounded() {
+        let text = "presets: none\n\
+                    locks:\n\
+                    - { name: few, key: { integer: '1{n}' }, values: { n: { query: table few, database: app } } }\n\
+                    - { name: many, key: { integer: '2{n}' }, values: { n: { query: table many, database: app } } }\n";
+        let registry = Registry::load_sources(&[source("f", text)], 3).unwrap();
+        let resolver = |answers| resolver_told(&registry, "db-1", &[], answers);
+        let mut told = answers("table many", &["1", "2", "3", "4"]);
+        told.insert_values(&"app".into(), &"table few".into(), vec!["1".into(), "2".into()]);
+        let both = resolver(told);
+        assert_eq!([12, 23].map(|n| named(&both, Key::bigint(n))), ["few", "unregistered"]);
+        assert!(both.is_past_max_keys());
+        let some = resolver(answers("table many", &["1", "2", "3"]));
+        assert_eq!([12, 23].map(|n| named(&some, Key::bigint(n))), ["unregistered", "many"]);
+        assert!(!some.is_past_max_keys());
+    }
+
+    #[test]
+    fn keys_of_the_databases_names_are_bounded_and_presets_stay() {
+        let list = (0..40).map(|n| n.to_string()).collect::<Vec<_>>().join("','");
+        let text = format!(
+            "presets: {{ grafana: {{}} }}\n\
+             locks: [{{ name: a, key: {{ crc32: '{{n}}{{database}}' }}, values: {{ n: ['{list}'] }} }}]"
+        );
+        let registry = Registry::load_sources(&[source("f", &text)], 100).unwrap();
+        let databases: Vec<(String, &str)> = (0..9).map(|n| (format!("d{n}"), "UTF8")).collect();
+        let databases: Vec<(&str, &str)> = databases.iter().map(|(n, e)| (&**n, *e)).collect();
+        let resolver = resolver(&registry, "db-1", &databases);
+        assert!(resolver.is_past_max_keys());
+        let claims = |name| {
+            let layers = resolver.layers(Some(name));
+            layers.map(|layer| (layer.any.iter().count(), layer.presets.iter().count())).last()
+        };
+        let all: Vec<_> = databases.iter().filter_map(|(name, _)| claims(name)).collect();
+        assert_eq!(all.iter().map(|(of_file, _)| of_file).sum::<usize>(), 80);
+        assert!(all.iter().all(|(_, of_preset)| *of_preset == 1), "{all:?}");
+    }
+
+    #[test]
+    fn values_begin_one_series_without_a_conflict_and_with_the_smallest_limits() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - &a { name: a, key: { hashtext: 'a{n}' }, values: { n: [x, y, z] }, databases: [app], max_hold: 7m }\n\
+             - { name: a, key: { hashtext: 'b{n}' }, values: { n: [x] }, databases: [app], max_hold: 5m }\n\
+             - { name: b, key: { integer: '{n}' }, values: { n: ['1', '2'] }, databases: [app], label: value }\n",
+        );
+        let armed = resolver(&registry, "db-1", &[("app", "UTF8")]).armed();
+        let series: Vec<_> = armed
+            .iter()
+            .map(|it| (&*it.key, it.resolution.label(), it.resolution.is_conflict()))
+            .collect();
+        assert_eq!(
+            series,
+            [("1", "b (n 1)", false), ("2", "b (n 2)", false), ("values(n)", "a", false)]
+        );
+        assert_eq!(armed[2].resolution.max_hold, minutes(5));
+    }
+
+    #[test]
+    fn the_smallest_limit_of_two_names_holds_and_who_says_none_is_not_unlimited() {
+        let limit = |first: &str, second: &str| {
+            let registry = registry(&format!(
+                "locks:\n- {{ name: a, key: 1{first} }}\n- {{ name: b, key: 1{second} }}\n"
+            ));
+            resolve(&registry, "db-1", APP, Key::bigint(1)).max_idle_in_transaction
+        };
+        let (unlimited, finite) =
+            (", max_idle_in_transaction: unlimited", ", max_idle_in_transaction: 5m");
+        assert_eq!(limit("", ""), None);
+        assert_eq!(limit(unlimited, ""), None);
+        assert_eq!(limit(unlimited, unlimited), Some(Limit::Unlimited));
+        assert_eq!(limit(unlimited, finite), Some(minutes(5)));
+        assert_eq!(limit("", finite), Some(minutes(5)));
+    }
+
+    #[test]
+    fn a_value_in_a_label_is_one_line_that_joins_no_names_and_is_not_too_long() {
+        let registry = registry(
+            "presets: none\n\
+             locks:\n\
+             - { name: a, key: { crc32: '{n}' }, label: value, values: { n: { query: table s, database: app } } }\n",
+        );
+        let long = "x".repeat(1000);
+        let told =
+            resolver_told(&registry, "db-1", &[], answers("table s", &["p | q\n", &long, "{}"]));
+        let label = |value: &str| named(&told, crc32(value));
+        assert_eq!(label("p | q\n"), "a (n p \u{a6} q\u{fffd})");
+        assert_eq!(label(&long), format!("a (n {}\u{2026})", &long[..100]));
+        assert_eq!(label("{}"), "a (n {})");
+    }
+
+    #[test]
+    fn a_small_number_of_a_preset_needs_its_table_in_that_database_or_is_a_candidate() {
+        let registry = registry("presets: { airflow: {}, coder: {} }");
+        let doubts = |resolution: &Resolution| -> Vec<_> {
+            resolution.candidates.iter().map(|it| (it.name.to_string(), it.doubt)).collect()
+        };
+        let without = resolver(&registry, "db-1", &[]);
+        let resolution = without.resolve(Some("app"), Key::bigint(2), Signs::default());
+        assert_eq!((resolution.label(), resolution.is_open), ("unregistered", true));
+        assert_eq!(
+            doubts(&resolution),
+            [
+                ("airflow-scheduler".to_owned(), Some(Doubt::NoMarker)),
+                ("coder-enterprise-setup".to_owned(), Some(Doubt::NoMarker))
+            ]
+        );
+        let with = resolver_told(&registry, "db-1", &[], with_table("public.dag_run"));
+        let in_app = with.resolve(Some("app"), Key::bigint(2), Signs::default());
+        assert_eq!((in_app.label(), in_app.candidates.len()), ("airflow-scheduler", 0));
+        for elsewhere in [Some("other"), None] {
+            let resolution = with.resolve(elsewhere, Key::bigint(2), Signs::default());
+            assert_eq!(resolution.label(), "unregistered", "{elsewhere:?}");
+        }
+    }
+
+    #[test]
+    fn a_counted_number_of_a_preset_is_a_candidate_in_a_crowd() {
+        let registry = registry("");
+        let resolver = resolver(&registry, "db-1", &[]);
+        assert!(resolver.preset_numbers().contains(&72_707_369));
+        let resolve = |number, is_crowded| {
+            let signs = Signs { is_crowded, ..Signs::default() };
+            resolver.resolve(Some("app"), Key::bigint(number), signs)
+        };
+        let alone = resolve(72_707_369, false);
+        assert_eq!((alone.label(), alone.is_open), ("prisma-migrate", true));
+        let crowded = resolve(72_707_369, true);
+        assert_eq!(
+            (crowded.label(), crowded.candidates[0].doubt),
+            ("unregistered", Some(Doubt::Crowded))
+        );
+        let large = resolve(9_628_173_550_095_224, true);
+        assert_eq!((large.label(), large.is_open), ("tern-migrate", false));
+    }
+
+    #[test]
+    fn forms_that_other_keys_have_by_chance_are_candidates() {
+        let registry = registry("presets: { rails: {}, madelson: {} }");
+        let resolver = resolver(&registry, "db-1", &[]);
+        let doubt = |key| {
+            let resolution = resolver.resolve(Some("app"), key, Signs::default());
+            match resolution.candidates.first() {
+                None => (resolution.label().to_owned(), None),
+                Some(candidate) => (resolution.label().to_owned(), candidate.doubt),
+            }
+        };
+        let chance = ("unregistered".to_owned(), Some(Doubt::Chance));
+        let rails = |quotient: i64| Key::bigint(2_053_462_845 * quotient);
+        assert_eq!(doubt(rails(1)), chance, "an id may be so large");
+        assert_eq!(doubt(rails(2)), ("rails-migrations".to_owned(), None));
+        assert_eq!(doubt(rails(0)), ("unregistered".to_owned(), None));
+        assert_eq!(doubt(rails(-2)), ("unregistered".to_owned(), None));
+    }
+
+    #[test]
+    fn a_name_that_was_believed_is_kept_in_a_conflict_too_but_not_against_other_doubts() {
+        let registry =
+            registry("presets: { airflow: {}, coder: {}, citus: {}, pg-auto-failover: {} }");
+        let resolver = resolver(&registry, "db-1", &[]);
+        let resolve = |key, believed| {
+            let signs = Signs { believed: Some(believed), ..Signs::default() };
+            resolver.resolve(Some("app"), key, signs)
+        };
+        let both = "airflow-scheduler | coder-enterprise-setup";
+        assert_eq!(resolve(Key::bigint(2), both).label(), both);
+        assert_eq!(resolve(Key::bigint(2), "airflow-scheduler").label(), "airflow-scheduler");
+        let shared = resolve(Key::from_columns(0, 9, 10), "citus-cleanup");
+        assert_eq!(
+            (shared.label(), shared.candidates[0].doubt),
+            ("unregistered", Some(Doubt::SharedClass))
+        );
+    }
+
+    #[test]
+    fn an_encoding_that_cannot_write_the_text_is_a_fault_where_the_entry_chose_it() {
+        let text = refusal("locks: [{ name: a, key: { crc32: '\u{20ac}', encoding: latin1 } }]");
+        assert!(
+            text.starts_with(
+                "f:1:25: \"\u{20ac}\" cannot be written in the encoding that is given"
+            ),
+            "{text}"
+        );
+        // The database's own may be one that can.
+        let registry =
+            registry("locks: [{ name: a, key: { hashtext: '\u{20ac}' }, databases: [app] }]");
+        let armed = |encoding| resolver(&registry, "db-1", &[("app", encoding)]).armed().len();
+        assert_eq!([armed("UTF8"), armed("LATIN1"), armed("LATIN9")], [1, 0, 1]);
+    }
+
+    #[test]
+    fn what_a_server_computes_of_other_than_ascii_text_is_of_its_utf8_databases() {
+        let registry =
+            Arc::new(registry("presets: none\nlocks: [{ name: a, key: { hashtext: caf\u{e9} } }]"));
+        let call = HashCall {
+            function: super::super::HashFunction::Hashtext,
+            text: "caf\u{e9}".into(),
+            seed: 0,
+        };
+        let told = Circumstances {
+            databases: vec![("app".into(), "UTF8".into()), ("old".into(), "LATIN1".into())],
+            server_hashes: HashMap::from([(call, 5)]),
+            ..Circumstances::default()
+        };
+        let resolver = Resolver::new(registry, "db-1".into(), &told);
+        let label = |database| resolver.resolve(Some(database), Key::bigint(5), Signs::default());
+        assert_eq!(label("app").label(), "a");
+        assert_eq!(label("old").label(), "unregistered");
+    }
 
     /// A registry whose only preset has this text.
     fn with_preset(text: &str) -> Registry {
         let source = Source { name: "tool".into(), text: text.into() };
         let mut faults = Faults::new(&source);
-        let file = parse_file(&source, true, &mut faults);
-        let mut builder = Builder::new(MAX_KEYS);
+        let file = super::super::entry::parse_file(&source, true, &mut faults);
+        let mut builder = Builder::new(super::super::MAX_KEYS);
         let entries: Vec<Arc<Entry>> = file.entries.into_iter().map(Arc::new).collect();
         for entry in &entries {
             builder.add(entry, &mut faults);
