@@ -40,7 +40,9 @@
 //! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in [`client`], `prometheus`
 //!   only in [`metrics`].
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
-//! - The exporter writes nothing to the database and takes no advisory lock.
+//! - The exporter writes nothing to the database and takes no advisory lock. It calls the server's own
+//!   functions and operators alone, wherever the search path of its role leads; only a query of the
+//!   registry follows that path.
 //! - The poll reads no catalog and no view over one: one call of `pg_lock_status()` first, then
 //!   `pg_stat_get_activity(NULL)`; they answer from warm caches while the views hang on somebody's
 //!   lock. Names of databases and roles are read separately and may be missing. One write and one

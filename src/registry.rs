@@ -372,7 +372,7 @@ impl Registry {
             unregistered,
             locks,
             entry_count,
-            hash_checks: builder.hash_checks.into_iter().collect(),
+            hash_checks: builder.hash_checks.in_order().collect(),
             watched_files,
             max_keys,
             entries,
@@ -401,7 +401,7 @@ impl Registry {
         resolution.is_conflict() && !candidates.all(|it| self.contested.contains(it))
     }
 
-    /// Hashes of the server that keys were computed from, each once.
+    /// Hashes of the server that keys were computed from, each once; of very many some.
     pub fn hash_checks(&self) -> &[HashCheck] {
         &self.hash_checks
     }
@@ -497,23 +497,22 @@ impl Layer {
     }
 
     fn conflicts(&self) -> Vec<Conflict> {
-        type Found = (BTreeSet<Arc<str>>, BTreeSet<Candidate>);
-        let mut found: BTreeMap<(bool, Arc<str>), Found> = BTreeMap::new();
+        // What is contested in several databases by the same entries is one conflict.
+        type Contest = (bool, Arc<str>, Vec<Candidate>);
+        let mut found: BTreeMap<Contest, BTreeSet<Arc<str>>> = BTreeMap::new();
         let named = self.named.iter().map(|(database, claims)| (Some(database), claims));
         for (database, claims) in named.chain([(None, &self.any)]) {
             for conflict in claims.conflicts() {
-                let (databases, candidates) =
-                    found.entry((database.is_some(), conflict.key)).or_default();
-                databases.extend(database.cloned());
-                candidates.extend(conflict.candidates);
+                let contest = (database.is_some(), conflict.key, conflict.candidates);
+                found.entry(contest).or_default().extend(database.cloned());
             }
         }
         found
             .into_iter()
-            .map(|((_, key), (databases, candidates))| Conflict {
+            .map(|((_, key, candidates), databases)| Conflict {
                 key,
                 databases: databases.into_iter().collect(),
-                candidates: candidates.into_iter().collect(),
+                candidates,
             })
             .collect()
     }
@@ -1162,6 +1161,22 @@ mod tests {
     }
 
     #[test]
+    fn of_very_many_hashes_some_are_checked_and_those_of_presets_all() {
+        let values: Vec<String> =
+            (0..builder::MAX_HASH_CHECKS + 50).map(|n| n.to_string()).collect();
+        let registry = registry(&format!(
+            "locks: [{{ name: a, key: {{ hashtext: \"{{x}}\" }}, values: {{ x: [{}] }} }}]",
+            values.join(",")
+        ));
+        let presets = Registry::empty().hash_checks().to_vec();
+        assert!(!presets.is_empty());
+        for checks in [registry.hash_checks(), resolver(&registry, "db-1", &[]).hash_checks()] {
+            assert_eq!(checks.len(), builder::MAX_HASH_CHECKS + presets.len());
+            assert!(presets.iter().all(|check| checks.contains(check)));
+        }
+    }
+
+    #[test]
     fn an_entry_without_a_key_that_is_no_preset_is_refused_with_the_mend() {
         let refusal = |text: &str| Registry::parse(&[source("f", text)]).unwrap_err().to_string();
         let text = refusal("locks:\n- name: a\n");
@@ -1347,6 +1362,30 @@ mod tests {
         assert!(choose("rails: {}, sqlx: {}", "sqlx: {}, rails: {}").is_ok());
         let error = choose("rails: {}", "sqlx: {}").unwrap_err().to_string();
         assert!(error.starts_with("b:1:10: presets are chosen otherwise at a:1"), "{error}");
+    }
+
+    /// Files that would cost a careless parser its stack, its memory or its time, and what becomes
+    /// of each.
+    #[test]
+    fn files_made_to_break_a_parser_are_read_or_refused_as_their_names_say() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/registry");
+        let mut count = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let bytes = std::fs::read(&path).unwrap();
+            let outcome = Source::from_bytes(&name, bytes)
+                .and_then(|source| Registry::load_sources(&[source], 10_000));
+            assert_eq!(outcome.is_ok(), name.starts_with("read-"), "{name}: {outcome:?}");
+            if let Err(error) = outcome {
+                assert!(name.starts_with("refused-"), "{name}");
+                let text = error.to_string();
+                assert!(text.contains(&*name), "{name}: {text}");
+                assert!(text.len() < 20_000, "{name}: {} bytes of error", text.len());
+            }
+            count += 1;
+        }
+        assert!(count > 20, "{count} files");
     }
 
     /// Texts that are closer to registry files than random characters are.

@@ -32,8 +32,12 @@ const GRACE: Duration = Duration::from_millis(500);
 const ASIDE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const ASIDE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A difference is one of machine or collation and shows in any of them.
-const MAX_HASH_CHECKS: usize = 10_000;
+/// How a transaction of ours begins. The isolation level is spelled out, since a server's default of
+/// `serializable` would make the poll fail on a standby or wait. So is where functions and operators
+/// are looked for: any user may have made one in a schema that the role searches, and would have it
+/// run with our rights. `no_function_of_a_user_is_ever_called` pins it.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; \
+     SET LOCAL search_path = pg_catalog, pg_temp; ";
 
 /// What the server sends is what it has.
 const RAW_TEXT: &str = "SET LOCAL client_encoding = 'SQL_ASCII'; ";
@@ -378,7 +382,6 @@ impl Connection {
                 .iter()
                 .filter(|check| check.call.function == function)
                 .filter(comparable)
-                .take(MAX_HASH_CHECKS)
                 .collect();
             if ours.is_empty() {
                 continue;
@@ -426,10 +429,8 @@ impl Connection {
         limit: &str,
         statements: impl Future<Output = T>,
     ) -> Result<T, PollError> {
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL lock_timeout = {}; {limit}",
-            ASIDE_LOCK_TIMEOUT.as_millis(),
-        );
+        let begin =
+            format!("{BEGIN}SET LOCAL lock_timeout = {}; {limit}", ASIDE_LOCK_TIMEOUT.as_millis(),);
         let answers = async {
             join!(
                 self.client.batch_execute(&begin),
@@ -490,11 +491,10 @@ impl Drop for Connection {
 }
 
 impl Settings {
-    /// The first message of a poll. The isolation level is spelled out, since a server's default
-    /// of `serializable` would make the poll fail on a standby or wait. Everything is `LOCAL`:
-    /// behind a transaction pooler a session's setting would be a stranger's.
+    /// The first message of a poll. Everything is `LOCAL`: behind a transaction pooler a session's
+    /// setting would be a stranger's.
     fn render_begin(&self, limit: Duration, reads_raw: bool) -> String {
-        let mut sql = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; ".to_owned();
+        let mut sql = BEGIN.to_owned();
         if reads_raw {
             sql.push_str(RAW_TEXT);
         }
@@ -629,6 +629,7 @@ mod tests {
                 .contains("SET LOCAL statement_timeout = 5000;")
         );
         let none = Settings { statement_timeout: false, work_mem: false, jit: false };
-        assert!(!none.render_begin(Duration::from_secs(5), false).contains("SET"));
+        let begin = none.render_begin(Duration::from_secs(5), false);
+        assert_eq!(begin.matches("SET").count(), BEGIN.matches("SET").count(), "{begin}");
     }
 }

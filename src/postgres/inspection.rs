@@ -42,7 +42,7 @@ const BEGIN: &str =
 /// Text that a query is put behind. `UNION` takes what has one column and can become text by
 /// itself (`varchar`, `name`, `citext`), and nothing else. The query ends in a line of its own, lest
 /// a comment swallow what follows.
-const OPENING: &str = "SELECT NULL::text WHERE false UNION ALL (\n";
+const OPENING: &str = "SELECT NULL::pg_catalog.text WHERE false UNION ALL (\n";
 
 /// A connection to one database, for a few questions.
 pub struct Inspection {

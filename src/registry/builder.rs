@@ -17,13 +17,16 @@ use super::pattern::{KeyRule, Shape};
 use super::template::Binding;
 use crate::inspected::Answers;
 
+/// So many hashes of the texts of files are compared with the server's.
+pub(super) const MAX_HASH_CHECKS: usize = 10_000;
+
 /// Computes claims.
 pub(super) struct Builder {
     pub(super) layer: Layer,
     pub(super) by_encoding: Vec<Unfinished>,
     pub(super) by_database: Vec<Unfinished>,
     pub(super) queried: Vec<Arc<Entry>>,
-    pub(super) hash_checks: BTreeSet<HashCheck>,
+    pub(super) hash_checks: HashChecks,
     server_hashes: ServerHashes,
     pub(super) keys_left: usize,
     max_keys: usize,
@@ -39,6 +42,33 @@ pub(super) struct Unfinished {
     pub(super) bindings: Arc<[Binding]>,
 }
 
+/// Hashes to be compared with the server's, each once.
+#[derive(Debug, Default)]
+pub(super) struct HashChecks(BTreeSet<HashCheck>);
+
+impl HashChecks {
+    /// Those that there is room for: a difference is one of machine or collation and shows in any
+    /// of them, and there may be a million.
+    pub(super) fn insert(&mut self, checks: impl IntoIterator<Item = HashCheck>) {
+        for check in checks {
+            if self.0.len() >= MAX_HASH_CHECKS {
+                break;
+            }
+            self.0.insert(check);
+        }
+    }
+
+    /// All of them, for those that are known to be few.
+    pub(super) fn insert_all(&mut self, checks: impl IntoIterator<Item = HashCheck>) {
+        self.0.extend(checks);
+    }
+
+    /// All that are in.
+    pub(super) fn in_order(self) -> impl Iterator<Item = HashCheck> {
+        self.0.into_iter()
+    }
+}
+
 impl Builder {
     pub(super) fn new(max_keys: usize) -> Self {
         Self {
@@ -46,7 +76,7 @@ impl Builder {
             by_encoding: Vec::new(),
             by_database: Vec::new(),
             queried: Vec::new(),
-            hash_checks: BTreeSet::new(),
+            hash_checks: HashChecks::default(),
             server_hashes: ServerHashes::new(),
             keys_left: max_keys,
             max_keys,
@@ -139,7 +169,11 @@ impl Builder {
         };
         match rule.shape(&facts, &mut calls) {
             Ok(shape) => {
-                self.hash_checks.extend(calls);
+                if key.entry.is_preset {
+                    self.hash_checks.insert_all(calls);
+                } else {
+                    self.hash_checks.insert(calls);
+                }
                 self.layer.insert(key.claim(shape), None);
             }
             Err(Unfit::Encoding) => self.by_encoding.push(key),

@@ -89,6 +89,8 @@ impl Claims {
 
     /// To be called after the last insertion.
     pub(super) fn finish(&mut self) {
+        self.claims.shrink_to_fit();
+        self.before.shrink_to_fit();
         self.ranges.finish();
         self.high_ranges.finish();
     }

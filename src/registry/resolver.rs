@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::builder::{Builder, Unfinished};
+use super::builder::{Builder, HashChecks, Unfinished};
 use super::claims::{Claim, Claims, candidates};
 use super::encoding::Encoding;
 use super::entry::{Entry, Policy, Said};
@@ -128,9 +128,9 @@ impl Resolver {
                 [&registry.by_database[..], &builder.by_database].concat(),
             )
         };
-        let mut hash_checks: BTreeSet<HashCheck> = builder.hash_checks;
+        let mut hash_checks = builder.hash_checks;
         if !is_own {
-            hash_checks.extend(registry.hash_checks.iter().cloned());
+            hash_checks.insert_all(registry.hash_checks.iter().cloned());
         }
 
         let mut resolver = Self {
@@ -157,11 +157,11 @@ impl Resolver {
             let layer =
                 compute(&by_encoding, &told.server_hashes, Some(encoding), None, &mut calls);
             if encoding == Encoding::Utf8 {
-                hash_checks.extend(calls);
+                hash_checks.insert(calls);
             }
             resolver.by_encoding.insert(encoding, layer);
         }
-        resolver.hash_checks = hash_checks.into_iter().collect();
+        resolver.hash_checks = hash_checks.in_order().collect();
         resolver.preset_numbers = resolver.find_preset_numbers();
         resolver
     }
@@ -172,7 +172,7 @@ impl Resolver {
         encoding: &str,
         unfinished: &[Unfinished],
         told: &Circumstances,
-        hash_checks: &mut BTreeSet<HashCheck>,
+        hash_checks: &mut HashChecks,
     ) {
         let encoding = Encoding::of_server(encoding);
         let oids = |table: &str| told.answers.table_oid(name, table);
@@ -191,7 +191,7 @@ impl Resolver {
         let database = Some((name, &oids as OidsOf<'_>));
         let layer = compute(unfinished, &told.server_hashes, encoding, database, &mut calls);
         if encoding == Some(Encoding::Utf8) {
-            hash_checks.extend(calls);
+            hash_checks.insert(calls);
         }
         self.databases.insert(name.clone(), KnownDatabase { encoding, layer });
     }
@@ -207,7 +207,7 @@ impl Resolver {
     }
 
     /// Hashes of the server that keys were computed from: of ASCII texts, and of others as a
-    /// database in UTF8 hashes them.
+    /// database in UTF8 hashes them. Of very many some.
     pub fn hash_checks(&self) -> &Arc<[HashCheck]> {
         &self.hash_checks
     }
@@ -970,5 +970,78 @@ mod tests {
         let label = |database| resolver.resolve(Some(database), Key::bigint(5), Signs::default());
         assert_eq!(label("app").label(), "a");
         assert_eq!(label("old").label(), "unregistered");
+    }
+
+    /// A registry whose only preset has this text.
+    fn with_preset(text: &str) -> Registry {
+        let source = Source { name: "tool".into(), text: text.into() };
+        let mut faults = Faults::new(&source);
+        let file = super::super::entry::parse_file(&source, true, &mut faults);
+        let mut builder = Builder::new(super::super::MAX_KEYS);
+        let entries: Vec<Arc<Entry>> = file.entries.into_iter().map(Arc::new).collect();
+        for entry in &entries {
+            builder.add(entry, &mut faults);
+        }
+        assert!(faults.is_empty(), "{:?}", faults.finish());
+        builder.layer.finish();
+        let none = Source { name: "locks.yaml".into(), text: "presets: none".into() };
+        let registry = Registry::parse(&[none]).unwrap();
+        Registry { fixed: Arc::new(builder.layer), entries, ..registry }
+    }
+
+    #[test]
+    fn the_application_of_any_holder_speaks_for_a_small_number_as_long_as_it_holds_it() {
+        let registry = with_preset(
+            "locks: [{ name: leader, key: 7, marker: { applications: ['sched-*', beat] } }]",
+        );
+        let resolver = Resolver::new(Arc::new(registry), "db-1".into(), &Circumstances::default());
+        let resolve = |names: &[&str]| {
+            let applications: Vec<Arc<str>> = names.iter().copied().map(Arc::from).collect();
+            let signs = Signs { applications: &applications, ..Signs::default() };
+            resolver.resolve(Some("app"), Key::bigint(7), signs)
+        };
+        for strangers in [&[][..], &["worker"], &["beat-1", "a sched-1", ""]] {
+            let resolution = resolve(strangers);
+            assert_eq!((resolution.lock.as_deref(), resolution.is_open), (None, true));
+            let [candidate] = &resolution.candidates[..] else { panic!("{resolution:?}") };
+            assert_eq!((&*candidate.name, candidate.doubt), ("leader", Some(Doubt::NoMarker)));
+            assert_eq!(candidate.origin, crate::registry::Origin::Preset("tool".into()));
+        }
+        for holders in [&["beat"][..], &["sched-1"], &["worker", "sched-2"]] {
+            let resolution = resolve(holders);
+            // The next holder may be a stranger.
+            assert_eq!((resolution.label(), resolution.is_open), ("leader", true));
+            assert!(resolution.candidates.is_empty());
+        }
+    }
+
+    #[test]
+    fn numbers_up_to_a_million_need_a_sign_and_those_up_to_two_to_the_31_no_crowd() {
+        let registry = with_preset(
+            "locks:\n\
+             - { name: a, key: -999999 }\n\
+             - { name: b, key: 1000000 }\n\
+             - { name: c, key: -2147483647 }\n\
+             - { name: d, key: 2147483648 }\n\
+             - { name: e, key: { pair: [1, 2] } }\n",
+        );
+        let resolver = Resolver::new(Arc::new(registry), "db-1".into(), &Circumstances::default());
+        let doubt = |key, is_crowded| {
+            let signs = Signs { is_crowded, ..Signs::default() };
+            let resolution = resolver.resolve(Some("app"), key, signs);
+            let doubt = resolution.candidates.first().and_then(|candidate| candidate.doubt);
+            assert_eq!(doubt.is_none(), resolution.lock.is_some(), "{resolution:?}");
+            doubt
+        };
+        for (key, alone, crowded) in [
+            (Key::bigint(-999_999), Some(Doubt::NoMarker), Some(Doubt::NoMarker)),
+            (Key::bigint(1_000_000), None, Some(Doubt::Crowded)),
+            (Key::bigint(-2_147_483_647), None, Some(Doubt::Crowded)),
+            (Key::bigint(2_147_483_648), None, None),
+            (Key::pair(1, 2), Some(Doubt::NoMarker), Some(Doubt::NoMarker)),
+        ] {
+            assert_eq!((doubt(key, false), doubt(key, true)), (alone, crowded), "{key}");
+        }
+        assert_eq!(resolver.preset_numbers(), [-2_147_483_647, 1_000_000]);
     }
 }

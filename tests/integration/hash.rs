@@ -137,3 +137,65 @@ async fn hashed_names_of_the_registry_are_compared_with_the_server_and_name_its_
     })
     .await;
 }
+
+#[tokio::test]
+async fn one_text_names_the_key_that_each_database_makes_of_it_in_its_own_encoding() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let admin = postgres.session("admin").await;
+    for encoding in ["LATIN1", "WIN1252", "EUC_JP", "SQL_ASCII"] {
+        let locale = "TEMPLATE template0 LOCALE 'C'";
+        admin.run(&format!("CREATE DATABASE {encoding} ENCODING '{encoding}' {locale}")).await;
+    }
+    let registry = "locks:
+  - { name: coffee, key: { hashtext: 'café' } }
+  - { name: dots, key: { hashtextextended: 'é…', seed: 7 } }
+  - { name: work, key: { pair: [{ hashtext: '仕事' }, { hashtext: ジョブ }] } }
+";
+    // What the session of an application locks, and what no encoding of its database can write.
+    let locks = [
+        ("coffee", "hashtext('café')"),
+        ("dots", "hashtextextended('é…', 7)"),
+        ("work", "hashtext('仕事'), hashtext('ジョブ')"),
+    ];
+    let names = [
+        ("app", &["coffee", "dots", "work"][..]),
+        ("latin1", &["coffee"]),
+        ("win1252", &["coffee", "dots"]),
+        ("euc_jp", &["work"]),
+    ];
+    let mut sessions = Vec::new();
+    let mut keys = Vec::new();
+    for (datname, named) in names {
+        for (lock, argument) in locks.into_iter().filter(|(lock, _)| named.contains(lock)) {
+            let session = postgres.session_in(datname, "pod-a").await;
+            session.run(&format!("SELECT pg_advisory_lock({argument})")).await;
+            let key = "SELECT classid || '/' || objid FROM pg_locks \
+                       WHERE pid = pg_backend_pid() AND locktype = 'advisory'";
+            keys.push((lock, session.value(key).await));
+            sessions.push(session);
+        }
+    }
+    let distinct: std::collections::HashSet<_> = keys.iter().collect();
+    // LATIN1 and WIN1252 write é in the same byte, and nothing else is alike.
+    assert_eq!(distinct.len() + 1, keys.len(), "{keys:?}");
+    // A database that does not know what its bytes mean: here they are those of UTF8, elsewhere not.
+    let unknown = postgres.session_in("sql_ascii", "pod-a").await;
+    unknown.run("SELECT pg_advisory_lock(hashtext('café'))").await;
+
+    let exporter = Exporter::watching(&postgres.dsn("app")).registry(registry).start().await;
+    eventually("each lock has its name", async || {
+        let scrape = exporter.scrape_fresh().await;
+        scrape.sample("pg_advisory_hash_mismatches").is(0.0);
+        let holders = |datname| scrape.sample("pg_advisory_lock_holders").with("datname", datname);
+        for (datname, named) in names {
+            for lock in named {
+                holders(datname).with("lock", lock).with("application_name", "pod-a").is(1.0);
+            }
+            holders(datname).with("lock", "unregistered").absent();
+        }
+        holders("sql_ascii").with("lock", "unregistered").is(1.0);
+        holders("sql_ascii").with("lock", "coffee").absent();
+    })
+    .await;
+}

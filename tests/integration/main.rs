@@ -16,6 +16,7 @@ mod preset;
 mod registry;
 mod reload;
 mod scrape;
+mod search_path;
 mod testbed;
 mod timeout;
 mod usage;

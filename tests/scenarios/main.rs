@@ -104,6 +104,10 @@ struct Poll {
     prepared: Option<String>,
     /// Entries of the lock table, if this poll counted them.
     table_entries: Option<u64>,
+    /// What databases answered to the questions of the registry before this poll.
+    tables: Option<String>,
+    /// Hashes that the server computes in its own way, told before this poll.
+    hashes: Option<String>,
     #[serde(default)]
     expect: Expect,
 }
@@ -123,6 +127,11 @@ struct Expect {
     changes: Option<Vec<String>>,
     /// `DATABASE LOCK KEY`, the labels of everything held or awaited.
     series: Option<Vec<String>>,
+    /// `DATABASE KEY NAME`, what people are shown of everything held or awaited that has a name.
+    names: Option<Vec<String>>,
+    /// `DATABASE KEY LOCK [FIELD=VALUE]…`, names that may be meant; fields: `written`, `with` (its
+    /// values), `from` (a file and line, or `preset:` and its name) and `doubt`.
+    candidates: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]
     samples: Vec<String>,
@@ -143,6 +152,8 @@ impl Expect {
             && self.waits.is_none()
             && self.changes.is_none()
             && self.series.is_none()
+            && self.names.is_none()
+            && self.candidates.is_none()
             && self.samples.is_empty()
             && self.absent.is_empty()
     }
@@ -158,6 +169,7 @@ const SERVER: &str = "orders-1";
 struct World {
     registry: Arc<Registry>,
     names: Names,
+    told: Circumstances,
     fold: Fold,
     tracker: Tracker,
     view: View,
@@ -186,6 +198,14 @@ impl World {
             (oid, DatabaseName { name: name.into(), encoding: encoding.into() })
         });
         let names = Names { databases: databases.into(), ..Names::default() };
+        let told = Circumstances {
+            databases: names
+                .databases
+                .values()
+                .map(|it| (it.name.clone(), it.encoding.clone()))
+                .collect(),
+            ..Circumstances::default()
+        };
         fold.observe_names(names.clone());
         let interval = Duration::from_secs_f64(scenario.interval);
         let polls =
@@ -193,6 +213,7 @@ impl World {
         Ok(Self {
             registry,
             names,
+            told,
             fold,
             tracker: Tracker::default(),
             view: View { server: SERVER.into(), polls, ..View::default() },
@@ -201,7 +222,20 @@ impl World {
 
     fn reload(&mut self, registry: &str) -> Result<(), String> {
         self.registry = parse_registry(registry)?;
+        self.told.server_hashes.clear();
         self.fold.observe_registry(self.registry.clone());
+        Ok(())
+    }
+
+    fn hear(&mut self, poll: &Poll) -> Result<(), String> {
+        if let Some(text) = &poll.tables {
+            self.told.answers = Arc::new(notation::parse_tables(text)?);
+            self.fold.observe_answers(self.told.answers.clone());
+        }
+        if let Some(text) = &poll.hashes {
+            self.told.server_hashes = notation::parse_hashes(text)?;
+            self.fold.observe_server_hashes(self.told.server_hashes.clone());
+        }
         Ok(())
     }
 
@@ -211,8 +245,9 @@ impl World {
         let mut changes = Vec::new();
         if let Some(sample) = sample {
             let picture = self.fold.observe(sample, 2 * polls.interval);
-            let (registry, names) = (&self.registry, &self.names);
-            changes = self.tracker.observe(sample, |key| declared_scope(registry, names, key));
+            let resolver = Resolver::new(self.registry.clone(), SERVER.into(), &self.told);
+            let names = &self.names;
+            changes = self.tracker.observe(sample, |key| declared_scope(&resolver, names, key));
             polls.last_success = Some(sample.at_local);
             outcome::check_rows(sample, &picture)?;
             self.view.picture = Some(Arc::new(picture));
@@ -242,14 +277,8 @@ fn parse_registry(text: &str) -> Result<Arc<Registry>, String> {
     Ok(Arc::new(registry))
 }
 
-fn declared_scope(registry: &Arc<Registry>, names: &Names, key: KeyId) -> Option<DeclaredScope> {
-    let databases = names.databases.values();
-    let told = Circumstances {
-        databases: databases.map(|it| (it.name.clone(), it.encoding.clone())).collect(),
-        ..Circumstances::default()
-    };
+fn declared_scope(resolver: &Resolver, names: &Names, key: KeyId) -> Option<DeclaredScope> {
     let database = names.databases.get(&key.database).map(|database| &*database.name);
-    let resolver = Resolver::new(registry.clone(), SERVER.into(), &told);
     resolver.resolve(database, key.key, Signs::default()).scope
 }
 
@@ -271,6 +300,7 @@ fn run(text: &str) -> Result<(), String> {
         if let Some(registry) = &poll.reload {
             world.reload(registry).map_err(here)?;
         }
+        world.hear(poll).map_err(here)?;
         let mut known = None;
         for at in moments(poll) {
             let at_local = at - scenario.clock_offset;
@@ -335,6 +365,8 @@ fn what_is_expected_and_does_not_come_is_an_error() {
         "expect.waits = ['app 42 100 exclusive']",
         "expect.changes = ['hold began app 42']",
         "expect.series = ['app unregistered 43']",
+        "expect.names = ['app 42 jobs']",
+        "expect.candidates = []",
         "expect.samples = ['pg_advisory_lock_holders{key=\"42\"} 2']",
         "expect.samples = ['pg_advisory_no_such_metric 1']",
         "expect.samples = ['pg_advisory_keys 1']",
@@ -354,6 +386,8 @@ fn what_a_scenario_file_does_not_know_is_an_error() {
         "backends = '100 pod-a dozing 9'",
         "reload = 'locks: [{ name: jobs }'",
         "prepared = 'unread'\nuntil = 9\nexpect.holds = []",
+        "tables = 'nowhere public.jobs'\nexpect.waits = []",
+        "hashes = 'md5 jobs 0 7'\nexpect.waits = []",
         "",
     ] {
         assert!(expecting(text).is_err(), "{text}");

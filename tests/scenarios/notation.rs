@@ -2,20 +2,27 @@
 //! a comment, `~` is a blank within a word, `-` is NULL, times are seconds.
 //!
 //! - `locks`: `PID DATABASE KEY MODE held|waits VIRTUALTRANSACTION [since TIME]`. PID `-` is a
-//!   prepared transaction. A database is one of [`DATABASES`], `server-wide`, or an OID.
+//!   prepared transaction. A database is one of [`DATABASES`], `server-wide`, or an OID. A key is as
+//!   people write it, or `CLASSID/OBJID/OBJSUBID` as the server has it.
 //! - `other_locks`: `PID TYPE:OBJECT MODE held|waits VIRTUALTRANSACTION [since TIME]` with the types
 //!   `relation`, `transactionid` and `virtualxid`.
 //! - `backends`: `PID APPLICATION STATE SINCE [FIELD=VALUE]…`, or `PID APPLICATION hidden` for what
 //!   a role without privileges sees. Fields: `start` (−1000 unless told), `xmin_age`.
 //! - `prepared`: `TRANSACTIONID GID DATABASE PREPARED_AT VIRTUALTRANSACTION`; the row of its own
 //!   transaction id comes with it.
+//! - `tables`: `DATABASE TABLE OID`, with `-` for one that is not there.
+//! - `hashes`: `hashtext TEXT SEED VALUE` or `hashtextextended …`.
 //!
 //! What the words mean is `main`'s and the program's business.
 
+use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use pg_locks_exporter::inspected::Answers;
 use pg_locks_exporter::key::Key;
 use pg_locks_exporter::mode::Mode;
+use pg_locks_exporter::registry::{HashCall, HashFunction};
 use pg_locks_exporter::sample::{
     Backend, DatabaseOid, KeyGroup, LockRow, LockTag, Pid, PreparedTransaction, RoleOid, Sample,
     State, TransactionId, VirtualTransaction,
@@ -166,6 +173,20 @@ impl<'a> Words<'a> {
         }
     }
 
+    fn key(&mut self) -> Result<Key, String> {
+        let word = self.next("a key")?;
+        let [classid, objid, objsubid] = word.split('/').collect::<Vec<_>>()[..] else {
+            return parse_word(word, "a key");
+        };
+        match (classid.parse(), objid.parse(), objsubid.parse()) {
+            (Ok(classid), Ok(objid), Ok(objsubid)) => {
+                Ok(Key::from_columns(classid, objid, objsubid))
+            }
+            // `class~5:~0/102747~…` has slashes of its own.
+            _ => parse_word(word, "a key"),
+        }
+    }
+
     fn is_granted(&mut self) -> Result<bool, String> {
         match self.next("held or waits")? {
             "held" => Ok(true),
@@ -189,6 +210,39 @@ impl<'a> Words<'a> {
 
 fn parse_word<T: FromStr>(word: &str, what: &str) -> Result<T, String> {
     word.replace('~', " ").parse().map_err(|_| format!("{word} is not {what}"))
+}
+
+/// What databases say of tables.
+pub fn parse_tables(text: &str) -> Result<Answers, String> {
+    let mut rows = parse_rows(text, |words| {
+        let database = words.next("a database")?;
+        let known = DATABASES.iter().any(|(name, ..)| *name == database);
+        let database = known.then_some(database).ok_or("a database has a name here")?;
+        let table: Arc<str> = words.next("a table")?.into();
+        Ok((Arc::<str>::from(database), table, words.nullable("an OID")?))
+    })?;
+    rows.sort();
+    let mut answers = Answers::default();
+    for rows in rows.chunk_by(|(database, ..), (next, ..)| database == next) {
+        let tables = rows.iter().map(|(_, table, oid)| (table.clone(), *oid));
+        answers.replace_tables(&rows[0].0, tables);
+    }
+    Ok(answers)
+}
+
+/// Hashes as the server computes them.
+pub fn parse_hashes(text: &str) -> Result<HashMap<HashCall, i64>, String> {
+    let rows = parse_rows(text, |words| {
+        let function = match words.next("a function")? {
+            "hashtext" => HashFunction::Hashtext,
+            "hashtextextended" => HashFunction::Hashtextextended,
+            other => return Err(format!("{other} is no hash function of the server")),
+        };
+        let text = words.next("a text")?.replace('~', " ").into();
+        let seed = words.parse("a seed")?;
+        Ok((HashCall { function, text, seed }, words.parse("a value")?))
+    })?;
+    Ok(rows.into_iter().collect())
 }
 
 /// Rows that may not have been read.
@@ -217,7 +271,7 @@ fn parse_rows<T>(
 fn parse_advisory(words: &mut Words<'_>) -> Result<KeyGroup, String> {
     let pid = words.pid()?;
     let database = words.database()?;
-    let keys = vec![words.parse("a key")?];
+    let keys = vec![words.key()?];
     let mode = words.mode()?;
     let granted = words.is_granted()?;
     let transaction = words.transaction()?;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
+use pg_locks_exporter::registry::{Candidate, Origin};
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
 use pg_locks_exporter::tracker::{Change, KeyId, SessionId};
@@ -41,6 +42,22 @@ pub fn check(expect: &Expect, known: &Known) -> Result<(), String> {
             })
             .collect();
         compare(&mut errors, "series", expected, series.iter().map(|it| Line::bare(it)).collect());
+    }
+    if let Some(expected) = &expect.names {
+        let names = locks().filter(|lock| lock.label.resolution.lock.is_some()).map(|lock| {
+            let name = lock.label.resolution.display_name();
+            Line::bare(&format!("{} {}", key_words(lock.id), word(&name)))
+        });
+        compare(&mut errors, "names", expected, names.collect());
+    }
+    if let Some(expected) = &expect.candidates {
+        let actual = locks()
+            .flat_map(|lock| {
+                let candidates = &lock.label.resolution.candidates;
+                candidates.iter().map(move |candidate| candidate_line(lock, candidate))
+            })
+            .collect();
+        compare(&mut errors, "candidates", expected, actual);
     }
     for expected in &expect.samples {
         check_sample(&mut errors, expected, true, &known.exposition);
@@ -169,6 +186,24 @@ fn wait_line(lock: &Lock, waiter: &Waiter) -> Line {
             ("since", time(waiter.since)),
             ("state", word(waiter.session.state.as_str())),
             ("app", word(&waiter.session.application_label)),
+        ]),
+    }
+}
+
+fn candidate_line(lock: &Lock, candidate: &Candidate) -> Line {
+    let from = match &candidate.origin {
+        Origin::File { file, line } => format!("{file}:{line}"),
+        Origin::Preset(name) => format!("preset:{name}"),
+    };
+    let values: Vec<String> =
+        candidate.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    Line {
+        identity: format!("{} {}", key_words(lock.id), word(&candidate.name)),
+        fields: BTreeMap::from([
+            ("with", word(&values.join(", "))),
+            ("written", word(&candidate.written)),
+            ("from", from),
+            ("doubt", candidate.doubt.map_or("-".into(), |doubt| format!("{doubt:?}"))),
         ]),
     }
 }
