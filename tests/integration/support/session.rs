@@ -77,9 +77,14 @@ impl Session {
         self.try_run(sql).await.unwrap_or_else(|error| panic!("{sql}: {}", explain(&error)));
     }
 
-    /// Runs SQL that may fail.
+    /// Runs SQL that may fail. The server tells of an error before it has undone what failed; an
+    /// empty statement behind it is answered after that.
     pub async fn try_run(&self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await
+        let outcome = self.client.batch_execute(sql).await;
+        if outcome.is_err() && !self.client.is_closed() {
+            let _ = self.client.batch_execute("").await;
+        }
+        outcome
     }
 
     /// The first value of the first row, as text; `None` for NULL and for no row.
