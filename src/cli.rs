@@ -98,17 +98,9 @@ pub struct ExplainArgs {
     #[arg(long = "database", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub database: Option<String>,
 
-    /// Registry in YAML: which key has which name; may be given several times
-    ///
-    /// In the environment, several are separated by commas.
-    #[arg(
-        long = "registry.file",
-        value_name = "FILE",
-        env = "LOCKS_REGISTRY_FILE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    pub registry_files: Vec<PathBuf>,
+    /// Which names.
+    #[command(flatten)]
+    pub registry: RegistryFileArgs,
 
     /// Print JSON, one object on a line; of a log only what was found in it
     #[arg(long = "json")]
@@ -173,6 +165,14 @@ pub struct FileArgs {
     )]
     pub config_file: Option<PathBuf>,
 
+    /// Which names.
+    #[command(flatten)]
+    pub registry: RegistryFileArgs,
+}
+
+/// Which registry files to read.
+#[derive(Args, Debug)]
+pub struct RegistryFileArgs {
     /// Registry in YAML: which key has which name; may be given several times
     ///
     /// In the environment, several are separated by commas.
@@ -183,7 +183,7 @@ pub struct FileArgs {
         hide_env_values = true,
         value_delimiter = ','
     )]
-    pub registry_files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 /// How often to look.
@@ -502,7 +502,7 @@ mod tests {
             "--registry.file a.yaml --registry.file=b.yaml \
              --web.listen-address :1 --web.listen-address [::1]:2 --poll.interval 500ms",
         );
-        assert_eq!(args.files.registry_files, ["a.yaml", "b.yaml"].map(PathBuf::from));
+        assert_eq!(args.files.registry.files, ["a.yaml", "b.yaml"].map(PathBuf::from));
         let addresses: Vec<String> =
             args.web.listen_addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, [":1", "[::1]:2"]);

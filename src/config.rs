@@ -294,10 +294,10 @@ impl Targets {
         Ok(Self {
             servers,
             poll: poll(poll_args, &file)?,
-            registry_files: if files.registry_files.is_empty() {
+            registry_files: if files.registry.files.is_empty() {
                 file.registry.iter().map(|entry| file.beside(&entry.value)).collect()
             } else {
-                files.registry_files.clone()
+                files.registry.files.clone()
             },
             applications: applications(&file)?,
             limits: limits(&file)?,

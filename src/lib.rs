@@ -33,7 +33,7 @@
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
 //! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
 //! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
-//! | [`lint`], [`listing`], [`suggest`] | `locks registry check`, `list` and `suggest` | reads files |
+//! | [`registry_command`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
 //!
@@ -108,6 +108,4 @@ pub mod snapshot;
 
 pub mod survey;
 
-pub mod lint;
-pub mod listing;
-pub mod suggest;
+pub mod registry_command;

@@ -15,10 +15,11 @@ use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArg
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Config, Targets};
 use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
+use pg_locks_exporter::registry_command::suggest::Sightings;
+use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
-use pg_locks_exporter::suggest::Sightings;
 use pg_locks_exporter::survey::Survey;
-use pg_locks_exporter::{explain, lint, listing, logging, serve, server};
+use pg_locks_exporter::{explain, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
 const FAILURE: u8 = 1;
@@ -99,7 +100,7 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
-    let registry = Registry::load(&args.registry_files, MAX_KEYS).map_err(usage)?;
+    let registry = Registry::load(&args.registry.files, MAX_KEYS).map_err(usage)?;
     let explainer = Explainer::new(Arc::new(registry), args.database.as_deref());
     let mut input = std::io::stdin().lock();
     if args.what.is_empty() && input.is_terminal() {
@@ -112,8 +113,8 @@ fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
 }
 
 fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let (sources, unreadable) = lint::fetch_sources(&args.files, std::io::stdin().lock());
-    let report = lint::Report::new(sources, unreadable);
+    let (sources, unreadable) = check::fetch_sources(&args.files, std::io::stdin().lock());
+    let report = check::Report::new(sources, unreadable);
     if report.is_clean() {
         return print(&report.render_summary());
     }
@@ -125,8 +126,8 @@ fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 fn run_registry_list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let registry = Arc::new(Registry::load(&args.registry.files, MAX_KEYS).map_err(usage)?);
     let database = args.database.as_deref();
-    let keys = listing::in_database(registry.keys(database), database);
-    print(&if args.json { listing::render_json(&keys) } else { listing::render_table(&keys) })
+    let keys = list::in_database(registry.keys(database), database);
+    print(&if args.json { list::render_json(&keys) } else { list::render_table(&keys) })
 }
 
 fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {

@@ -247,6 +247,10 @@ pub struct Process<'a> {
     pub registry_is_current: bool,
 }
 
+/// Names without series are listed up to this many, so that a registry of very many does not fill
+/// every scrape.
+const LISTED_LOCKS: usize = 10_000;
+
 /// All families of a scrape. `now` is our clock, to tell a picture that is too old.
 pub fn collect_families<'a>(
     process: Process<'a>,
@@ -257,13 +261,9 @@ pub fn collect_families<'a>(
     let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
     let mut conflicts: BTreeSet<(&str, &[Candidate])> = BTreeSet::new();
     let mut locks: BTreeMap<&str, [&str; 3]> = BTreeMap::new();
-    for lock in process.registry.locks() {
-        let said = [&lock.owner, &lock.runbook, &lock.description];
-        locks.insert(&lock.name, said.map(|text| text.as_deref().unwrap_or_default()));
-    }
     for view in views {
         collect_view(&mut families, view, now);
-        // Presets, and the labels of conflicts, as far as they were seen.
+        // What has series, presets and the labels of conflicts included.
         for Registered { resolution, .. } in view.registered.values() {
             let said = [&resolution.owner, &resolution.runbook, &resolution.description];
             let said = said.map(|text| text.as_deref().unwrap_or_default());
@@ -284,6 +284,14 @@ pub fn collect_families<'a>(
     collect_registry(&mut families, process);
     let conflicts = process.registry.conflicts().len() + conflicts.len();
     families.add(&REGISTRY_CONFLICTS, &[], count(conflicts));
+    for lock in process.registry.locks() {
+        if locks.len() >= LISTED_LOCKS {
+            break;
+        }
+        let said = [&lock.owner, &lock.runbook, &lock.description];
+        let said = said.map(|text| text.as_deref().unwrap_or_default());
+        locks.entry(&lock.name).or_insert(said);
+    }
     locks.insert(UNREGISTERED, [""; 3]);
     for (lock, [owner, runbook, description]) in locks {
         let labels =

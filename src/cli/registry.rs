@@ -1,7 +1,7 @@
 //! `locks registry …` as it is typed.
 //!
-//! It owns flags and their help only. What the commands do is in [`lint`](crate::lint),
-//! [`listing`](crate::listing) and [`suggest`](crate::suggest).
+//! It owns flags and their help only. What the commands do is in
+//! [`registry_command`](crate::registry_command).
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{ConnectionArgs, FileArgs, SecretText};
+use super::{ConnectionArgs, FileArgs, RegistryFileArgs, SecretText};
 use crate::duration::parse_duration;
 
 /// `locks registry`
@@ -91,22 +91,6 @@ pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Which registry files to read, where no configuration file says it.
-#[derive(Args, Debug)]
-pub struct RegistryFileArgs {
-    /// Registry in YAML; may be given several times
-    ///
-    /// In the environment, several are separated by commas.
-    #[arg(
-        long = "registry.file",
-        value_name = "FILE",
-        env = "LOCKS_REGISTRY_FILE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    pub files: Vec<PathBuf>,
 }
 
 /// Flags of `locks registry suggest`.

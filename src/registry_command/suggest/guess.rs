@@ -16,7 +16,7 @@ use crate::registry::hash::hashtext;
 use crate::registry::{Circumstances, Registry, Resolver, Signs, Source};
 
 /// How programs make keys of texts, the most common first, one way an entry; its `key` is on a line of its own.
-const WAYS: &str = include_str!("../explain/ways.yaml");
+const WAYS: &str = include_str!("../../explain/ways.yaml");
 
 /// What is not tried: the first gives small numbers for short texts and would hit constants, the
 /// second takes no long texts; other ways leave a half open or need a database.

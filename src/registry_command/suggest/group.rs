@@ -125,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::suggest::Party;
+    use crate::registry_command::suggest::Party;
 
     fn grouped(keys: impl IntoIterator<Item = (Key, &'static str)>) -> Vec<(Pattern, usize)> {
         let sightings = keys
