@@ -20,9 +20,10 @@
 //! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
 //! | [`registry`] | names for keys: the YAML language and its functions, presets, who names a key | reads files |
 //! | [`tracker`] | samples → holds and waits: seen first, still here, gone; scope and age as far as evidence goes | |
+//! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
-//! | [`fold`] | one server's memory: the four above in their order | |
+//! | [`fold`] | one server's memory: the five above in their order | |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
@@ -64,7 +65,7 @@
 //! # Words
 //!
 //! One word for one idea, in code, labels, metrics and prose: *key*, *lock* (a named key), *mode*,
-//! *scope*, *hold*, *wait*, *holder*, *waiter*, *sample*, *view*, *poll*. Verbs by kind: `fetch_`,
+//! *scope*, *hold*, *wait*, *holder*, *waiter*, *root*, *sample*, *view*, *poll*. Verbs by kind: `fetch_`,
 //! `connect`, `serve` do I/O; `decode_` makes values of columns, `parse_` of text; `observe` changes
 //! state; `render_` makes text.
 
@@ -83,6 +84,8 @@ pub mod timestamp;
 pub mod inspected;
 pub mod registry;
 pub mod tracker;
+
+pub mod blocking;
 
 pub mod series;
 pub mod slot;

@@ -84,21 +84,7 @@ impl Mode {
     /// Whether two sessions cannot hold these modes of one lock at once: the server's table
     /// (`LockConflicts` in `lock.c`). An unknown mode conflicts with nothing: no block is invented.
     pub fn conflicts_with(&self, other: &Self) -> bool {
-        // Bit n is the mode with number n + 1.
-        const CONFLICTS: [u8; 8] = [
-            0b1000_0000, // access share
-            0b1100_0000, // row share
-            0b1111_0000, // row exclusive
-            0b1111_1000, // share update exclusive
-            0b1110_1100, // share
-            0b1111_1100, // share row exclusive
-            0b1111_1110, // exclusive
-            0b1111_1111, // access exclusive
-        ];
-        match (self.number(), other.number()) {
-            (Some(a), Some(b)) => CONFLICTS[usize::from(a) - 1] & (1 << (b - 1)) != 0,
-            (None, _) | (_, None) => false,
-        }
+        ModeSet::from(self).conflicts().intersects(other.into())
     }
 
     /// The number of the mode in the server's source (`lockdefs.h`).
@@ -114,6 +100,63 @@ impl Mode {
             Self::AccessExclusive => Some(8),
             Self::Other(_) => None,
         }
+    }
+}
+
+/// Some of the server's eight modes. A mode that is not known is in no set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ModeSet(u8);
+
+impl ModeSet {
+    /// The server's `LockConflicts`. Bit n is the mode with number n + 1.
+    const CONFLICTS: [u8; 8] = [
+        0b1000_0000, // access share
+        0b1100_0000, // row share
+        0b1111_0000, // row exclusive
+        0b1111_1000, // share update exclusive
+        0b1110_1100, // share
+        0b1111_1100, // share row exclusive
+        0b1111_1110, // exclusive
+        0b1111_1111, // access exclusive
+    ];
+
+    /// The modes of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether there is a mode that is in both.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Every mode that nobody else may hold beside these.
+    #[must_use]
+    pub fn conflicts(self) -> Self {
+        Self(self.places().fold(0, |all, place| all | Self::CONFLICTS[place]))
+    }
+
+    /// The places of its modes in [`Mode::KNOWN`], from the weakest.
+    pub fn places(self) -> impl Iterator<Item = usize> {
+        (0..Mode::KNOWN.len()).filter(move |place| self.0 & (1 << place) != 0)
+    }
+}
+
+impl From<&Mode> for ModeSet {
+    fn from(mode: &Mode) -> Self {
+        Self(mode.number().map_or(0, |number| 1 << (number - 1)))
+    }
+}
+
+impl FromIterator<ModeSet> for ModeSet {
+    fn from_iter<T: IntoIterator<Item = ModeSet>>(sets: T) -> Self {
+        sets.into_iter().fold(Self::default(), Self::union)
     }
 }
 

@@ -273,11 +273,16 @@ impl Tracker {
 
     /// Whose the rows of this group are.
     pub fn session_id(&self, group: &KeyGroup) -> SessionId {
-        match group.pid {
+        self.owner(group.pid, &group.transaction)
+    }
+
+    /// Whose a row of the lock table is, by its `pid` and `virtualtransaction`.
+    pub fn owner(&self, pid: Option<Pid>, transaction: &VirtualTransaction) -> SessionId {
+        match pid {
             Some(pid) => SessionId::Backend(pid),
-            None => SessionId::Prepared(match self.prepared(&group.transaction) {
+            None => SessionId::Prepared(match self.prepared(transaction) {
                 Some(prepared) => prepared.gid.clone(),
-                None => group.transaction.as_str().into(),
+                None => transaction.as_str().into(),
             }),
         }
     }
