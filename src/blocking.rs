@@ -12,6 +12,7 @@
 mod graph;
 mod queue;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -130,7 +131,8 @@ impl Chains {
     }
 
     /// Where the chains of a waiter end: with sessions and prepared transactions that wait for no
-    /// lock, and with circles, of which every member is a root. Waiters of one end share the list.
+    /// lock, and with circles, of which every member is a root. Who keeps most others waiting comes
+    /// first. Waiters of one end share the list.
     pub fn roots(&self, waiter: &SessionId) -> Arc<[Root]> {
         self.node(waiter).and_then(|node| self.roots.get(&node)).cloned().unwrap_or_default()
     }
@@ -219,13 +221,16 @@ impl Chains {
         let mut named: HashMap<*const Node, Arc<[Root]>> = HashMap::new();
         for node in self.requests.keys() {
             let roots = self.graph.roots(*node);
-            let name = |node: &Node| Root {
-                id: self.sessions[*node].clone(),
-                is_in_cycle: self.graph.is_in_cycle(*node),
-            };
-            let named = named.entry(roots.as_ptr());
-            let roots = named.or_insert_with(|| roots.iter().map(name).collect());
-            self.roots.insert(*node, roots.clone());
+            let named = named.entry(roots.as_ptr()).or_insert_with(|| {
+                let mut nodes = roots.to_vec();
+                nodes.sort_by_key(|node| (Reverse(self.graph.behind(*node)), *node));
+                let name = |node: Node| Root {
+                    id: self.sessions[node].clone(),
+                    is_in_cycle: self.graph.is_in_cycle(node),
+                };
+                nodes.into_iter().map(name).collect()
+            });
+            self.roots.insert(*node, named.clone());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One server's memory: samples go in, pictures come out.
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
-//! the tracker says what is one hold, the series say under which labels it counts, the picture is
+//! the tracker says what is one hold, the chains who waits for whom, the series say under which labels it counts, the picture is
 //! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
@@ -176,8 +177,10 @@ impl Fold {
 
         let declared = |key| self.series.declared_scope(key, &self.names, &self.resolver);
         let changes = self.tracker.observe(sample, declared);
-        self.series.observe_labels(sample, &self.tracker, &self.names, &self.resolver);
-        let picture = Picture::draw(sample, &self.tracker, &self.names, &self.series);
+        let chains = Chains::of(sample, &self.tracker);
+        let (tracker, names) = (&self.tracker, &self.names);
+        self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
+        let picture = Picture::draw(sample, tracker, chains, names, &self.series);
         self.series.count(&picture, &changes, elapsed);
         picture
     }

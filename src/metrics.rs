@@ -12,13 +12,14 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
+use crate::blocking::Chains;
 use crate::inspected::{LastSuccess, Source};
 use crate::registry::{Candidate, Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
 use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
-use crate::view::{Lock, Picture, View};
+use crate::view::{Lock, Picture, Root, View};
 
 /// A family: what it is called, what it is, and what it does not see.
 struct Family {
@@ -59,6 +60,17 @@ const WAITING_SINCE: Family = gauge(
     "pg_advisory_lock_waiting_since_timestamp_seconds",
     "When the longest present wait began (pg_locks.waitstart, PostgreSQL 14 and later). Absent \
      while nobody waits.",
+);
+const BLOCKED_SESSIONS: Family = gauge(
+    "pg_advisory_lock_blocked_sessions",
+    "Sessions that waited at the last poll for somebody who held the key, directly or through \
+     others and for locks of any type: tables, rows and transactions too.",
+);
+const ROOTS: Family = gauge(
+    "pg_advisory_lock_roots",
+    "Waiters for the key whose chain of waits ended at the last poll with such a session or \
+     prepared transaction: one that waits for no lock itself, or waits in a circle. holds_key is \
+     false where it does not hold the key.",
 );
 const LAST_HELD: Family = gauge(
     "pg_advisory_lock_last_held_timestamp_seconds",
@@ -457,6 +469,8 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
 struct LockGauges<'a> {
     holders: BTreeMap<[&'a str; 3], HashSet<&'a SessionId>>,
     waiters: BTreeMap<[&'a str; 2], HashSet<&'a SessionId>>,
+    blocking: HashSet<&'a SessionId>,
+    roots: BTreeMap<[&'a str; 4], HashSet<&'a SessionId>>,
     held_since: Option<Timestamp>,
     waiting_since: Option<Timestamp>,
     snapshot_age: Option<u32>,
@@ -482,7 +496,8 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
         all.entry(&lock.label.series).or_default().observe(lock);
     }
     for (series, gauges) in all {
-        gauges.collect(families, server, series, view.registered.contains_key(series));
+        let shows_zero = view.registered.contains_key(series);
+        gauges.collect(families, server, series, shows_zero, &picture.chains);
     }
 }
 
@@ -500,6 +515,9 @@ impl<'a> LockGauges<'a> {
                 [&*holder.session.application_label, holder.mode.as_str(), holder.state_label()];
             self.holders.entry(labels).or_default().insert(&holder.id);
             self.held_since = Some(oldest(self.held_since, holder.since_local));
+            if holder.blocks > 0 {
+                self.blocking.insert(&holder.id);
+            }
         }
         for waiter in &lock.waiters {
             let labels = [&*waiter.session.application_label, waiter.mode.as_str()];
@@ -509,6 +527,29 @@ impl<'a> LockGauges<'a> {
             }
             self.snapshot_age = self.snapshot_age.max(waiter.snapshot_age);
         }
+        self.observe_roots(lock);
+    }
+
+    fn observe_roots(&mut self, lock: &'a Lock) {
+        let holders: HashSet<&SessionId> = match &lock.waiters[..] {
+            [] => return,
+            _ => lock.holders.iter().map(|holder| &holder.id).collect(),
+        };
+        // A thousand waiters of one key have the same thousand roots: each list is read once.
+        let mut read: HashMap<*const Root, HashSet<[&str; 4]>> = HashMap::new();
+        for waiter in &lock.waiters {
+            let labels = read.entry(waiter.roots.as_ptr()).or_insert_with(|| {
+                let labels = waiter.roots.iter().map(|root| {
+                    let holds_key = if holders.contains(&root.id) { "true" } else { "false" };
+                    let application = &*root.session.application_label;
+                    [root.kind_label(), application, root.state_label(), holds_key]
+                });
+                labels.collect()
+            });
+            for labels in labels.iter() {
+                self.roots.entry(*labels).or_default().insert(&waiter.id);
+            }
+        }
     }
 
     fn collect(
@@ -517,6 +558,7 @@ impl<'a> LockGauges<'a> {
         server: (&str, &str),
         series: &LockSeries,
         shows_zero: bool,
+        chains: &Chains,
     ) {
         let [a, b, c, d] = series.labels(server);
         for ([application, mode, state], sessions) in &self.holders {
@@ -543,7 +585,24 @@ impl<'a> LockGauges<'a> {
             let labels = [a, b, c, d, ("application_name", ""), ("mode", "")];
             families.add(&LOCK_WAITERS, &labels, 0.0);
         }
+        for ([kind, application, state, holds_key], waiters) in &self.roots {
+            let labels = [
+                a,
+                b,
+                c,
+                d,
+                ("kind", *kind),
+                ("application_name", *application),
+                ("state", *state),
+                ("holds_key", *holds_key),
+            ];
+            families.add(&ROOTS, &labels, count(waiters.len()));
+        }
         let labels = [a, b, c, d];
+        if !self.holders.is_empty() || !self.waiters.is_empty() {
+            let blocked = chains.sessions_behind_any(self.blocking.iter().copied());
+            families.add(&BLOCKED_SESSIONS, &labels, count(blocked));
+        }
         if let Some(since) = self.held_since {
             families.add(&HELD_SINCE, &labels, since.unix_seconds());
         }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
 use crate::key::Key;
 use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
@@ -280,6 +281,7 @@ impl SeriesSet {
         &mut self,
         sample: &Sample,
         tracker: &Tracker,
+        chains: &Chains,
         names: &Names,
         resolver: &Resolver,
     ) {
@@ -291,7 +293,7 @@ impl SeriesSet {
         for id in tracker.waits().keys() {
             present.insert(id.key, true);
         }
-        let applications = self.rename_applications(sample);
+        let applications = self.rename_applications(sample, chains);
         // Who is here keeps what it has, however long the last poll was ago; only then do slots
         // come back.
         for key in present.keys() {
@@ -648,10 +650,20 @@ impl SeriesSet {
         self.registered.insert(series, Registered { resolution, last_held: None });
     }
 
-    /// The names of all who hold or wait, in the server's order, as the rules and the format make
-    /// them.
-    fn rename_applications(&self, sample: &Sample) -> Vec<(Arc<str>, Arc<str>)> {
-        let involved: HashSet<Pid> = sample.advisory.iter().filter_map(|group| group.pid).collect();
+    /// The names of all who hold or wait, and of the roots of those who wait, in the server's order,
+    /// as the rules and the format make them.
+    fn rename_applications(&self, sample: &Sample, chains: &Chains) -> Vec<(Arc<str>, Arc<str>)> {
+        let mut involved: HashSet<Pid> =
+            sample.advisory.iter().filter_map(|group| group.pid).collect();
+        let mut read = HashSet::new();
+        let waiting = sample.advisory.iter().filter(|group| !group.granted);
+        for waiter in waiting.filter_map(|group| group.pid) {
+            let roots = chains.roots(&SessionId::Backend(waiter));
+            // Waiters of one end share the list.
+            if read.insert(roots.as_ptr()) {
+                involved.extend(roots.iter().filter_map(|root| root.id.pid()));
+            }
+        }
         let mut renamed: HashSet<Arc<str>> = HashSet::new();
         sample
             .backends

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub use snapshot::render_snapshot;
 
+use crate::blocking::{self, Blocker, Chains};
 use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
@@ -20,7 +21,7 @@ use crate::sample::{
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
-use crate::tracker::{Hold, KeyId, Scope, ScopeEvidence, SessionId, Tracker, Wait};
+use crate::tracker::{Hold, HoldId, KeyId, Scope, ScopeEvidence, SessionId, Tracker, Wait, WaitId};
 
 /// One server, as it is published after each poll, failed ones included.
 #[derive(Clone, Debug, Default)]
@@ -99,6 +100,8 @@ pub struct Picture {
     pub databases: usize,
     /// Other sessions' state can be seen; `None` when activity was not read.
     pub privileges_sufficient: Option<bool>,
+    /// Who waits for whom.
+    pub chains: Chains,
 }
 
 /// One key with everybody on it.
@@ -168,7 +171,18 @@ pub struct Holder {
     pub transactions_seen: u32,
     /// A transaction id is assigned: it has written. `None` where there is no backend to tell.
     pub has_written: Option<bool>,
+    /// Sessions that wait for it, directly or through others, by locks of any type.
+    pub blocks: usize,
+    /// The types of the locks for which somebody waits for it directly.
+    pub blocks_through: Vec<Arc<str>>,
+    /// Who is let in at once when it lets go of this key; `None` where that is not known.
+    pub frees_next: Option<Arc<[SessionId]>>,
+    /// Everything its session was seen to hold, this key too.
+    locks: Arc<LockCounts>,
 }
+
+/// How many locks of each type somebody holds, as far as a sample shows them.
+type LockCounts = BTreeMap<Arc<str>, usize>;
 
 /// A prepared transaction that holds a key.
 #[derive(Clone, Debug)]
@@ -194,7 +208,31 @@ pub struct Waiter {
     pub since_local: Option<Timestamp>,
     /// Age of its snapshot, in transactions: what it keeps vacuum from removing.
     pub snapshot_age: Option<u32>,
+    /// Whom it waits for directly: the first of them, holders before those ahead in the queue.
+    pub blocked_by: Vec<Blocker>,
+    /// How many there are of these.
+    pub blocker_count: usize,
+    /// Where its chain ends; shared with all waiters whose chains end there. Empty where nobody is
+    /// seen to block it.
+    pub roots: Arc<[Root]>,
 }
+
+/// Somebody at whom chains end.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// Backend or prepared transaction.
+    pub id: SessionId,
+    /// The backend; all of it unknown for a prepared transaction.
+    pub session: Arc<Session>,
+    /// It waits in a circle.
+    pub is_in_cycle: bool,
+    /// Sessions that wait for it, directly or through others.
+    pub blocks: usize,
+}
+
+/// How many of a waiter's blockers are named, and of everything else that may be as long as there
+/// are sessions: each of a thousand waiters for one key has up to a thousand.
+pub const NAMED: usize = 20;
 
 impl View {
     /// The picture, unless it is too old to pass for the present: a poll that hangs must not leave
@@ -219,8 +257,14 @@ impl Picture {
     }
 
     /// Draws the picture of one sample that the tracker has folded in.
-    pub fn draw(sample: &Sample, tracker: &Tracker, names: &Names, series: &SeriesSet) -> Self {
-        let scene = Scene::of(sample, tracker, names, series);
+    pub fn draw(
+        sample: &Sample,
+        tracker: &Tracker,
+        chains: Chains,
+        names: &Names,
+        series: &SeriesSet,
+    ) -> Self {
+        let scene = Scene::of(sample, tracker, &chains, names, series);
         let mut locks: BTreeMap<KeyId, (Vec<Holder>, Vec<Waiter>)> = BTreeMap::new();
         // The strongest mode first: what a session is said of must not depend on a hash map.
         let mut holds: Vec<_> = tracker.holds().iter().collect();
@@ -231,11 +275,11 @@ impl Picture {
             let holders = &mut locks.entry(id.key).or_insert_with(alone).0;
             match holders.iter_mut().find(|holder| holder.id == id.holder) {
                 Some(holder) => holder.join(&id.mode, hold),
-                None => holders.push(scene.draw_holder(&id.holder, &id.mode, hold)),
+                None => holders.push(scene.draw_holder(id, hold)),
             }
         }
         for (id, wait) in tracker.waits() {
-            locks.entry(id.key).or_default().1.push(scene.draw_waiter(&id.waiter, &id.mode, wait));
+            locks.entry(id.key).or_default().1.push(scene.draw_waiter(id, wait));
         }
         Self {
             at: sample.at,
@@ -258,12 +302,16 @@ impl Picture {
             privileges_sufficient: sample.backends.as_ref().map(|backends| {
                 backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
             }),
+            chains,
         }
     }
 }
 
 /// Who is in a sample, drawn once for all the keys they hold.
-struct Scene {
+struct Scene<'a> {
+    chains: &'a Chains,
+    locks: HashMap<SessionId, Arc<LockCounts>>,
+    roots: HashMap<SessionId, Arc<[Root]>>,
     sessions: HashMap<Pid, Arc<Session>>,
     snapshot_ages: HashMap<Pid, u32>,
     writers: HashSet<Pid>,
@@ -274,10 +322,19 @@ struct Scene {
     none: Arc<Session>,
 }
 
-impl Scene {
-    fn of(sample: &Sample, tracker: &Tracker, names: &Names, series: &SeriesSet) -> Self {
+impl<'a> Scene<'a> {
+    fn of(
+        sample: &Sample,
+        tracker: &Tracker,
+        chains: &'a Chains,
+        names: &Names,
+        series: &SeriesSet,
+    ) -> Self {
         let backends = || sample.backends.iter().flatten();
-        Self {
+        let mut scene = Self {
+            chains,
+            locks: count_locks(sample, tracker),
+            roots: HashMap::new(),
             sessions: backends()
                 .map(|backend| (backend.pid, Arc::new(Session::of(backend, names, series))))
                 .collect(),
@@ -302,6 +359,33 @@ impl Scene {
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
             none: Arc::new(Session::unknown(series.prepared_label())),
+        };
+        scene.roots = scene.draw_roots(tracker);
+        scene
+    }
+
+    fn draw_roots(&self, tracker: &Tracker) -> HashMap<SessionId, Arc<[Root]>> {
+        let mut drawn: HashMap<*const blocking::Root, Arc<[Root]>> = HashMap::new();
+        let waiters = tracker.waits().keys().map(|id| &id.waiter);
+        let draw = |waiter: &SessionId| {
+            let roots = self.chains.roots(waiter);
+            let drawn = drawn
+                .entry(roots.as_ptr())
+                .or_insert_with(|| roots.iter().map(|root| self.draw_root(root)).collect());
+            (waiter.clone(), drawn.clone())
+        };
+        waiters.map(draw).collect()
+    }
+
+    fn draw_root(&self, root: &blocking::Root) -> Root {
+        Root {
+            id: root.id.clone(),
+            session: match root.id {
+                SessionId::Backend(_) => self.draw_session(&root.id, None),
+                SessionId::Prepared(_) => self.none.clone(),
+            },
+            is_in_cycle: root.is_in_cycle,
+            blocks: self.chains.sessions_behind(&root.id),
         }
     }
 
@@ -315,7 +399,8 @@ impl Scene {
         }
     }
 
-    fn draw_holder(&self, id: &SessionId, mode: &Mode, hold: &Hold) -> Holder {
+    fn draw_holder(&self, hold_id: &HoldId, hold: &Hold) -> Holder {
+        let (id, chains) = (&hold_id.holder, self.chains);
         Holder {
             id: id.clone(),
             session: match id {
@@ -323,7 +408,7 @@ impl Scene {
                 SessionId::Prepared(_) => self.none.clone(),
             },
             prepared: self.prepared.get(id).cloned(),
-            mode: mode.clone(),
+            mode: hold_id.mode.clone(),
             weaker_modes: Vec::new(),
             first_application_name: hold.first_application_name.clone(),
             scope: hold.scope(),
@@ -335,19 +420,42 @@ impl Scene {
             not_before: hold.earliest_start(),
             transactions_seen: hold.transactions_seen,
             has_written: id.pid().map(|pid| self.writers.contains(&pid)),
+            blocks: chains.sessions_behind(id),
+            blocks_through: chains.blocks_through(id).into_iter().map(Arc::from).collect(),
+            frees_next: chains.next_holders(hold_id.key, id),
+            locks: self.locks.get(id).cloned().unwrap_or_default(),
         }
     }
 
-    fn draw_waiter(&self, id: &SessionId, mode: &Mode, wait: &Wait) -> Waiter {
+    fn draw_waiter(&self, wait_id: &WaitId, wait: &Wait) -> Waiter {
+        let (id, chains) = (&wait_id.waiter, self.chains);
         Waiter {
             id: id.clone(),
             session: self.draw_session(id, wait.backend_start),
-            mode: mode.clone(),
+            mode: wait_id.mode.clone(),
             since: wait.start,
             since_local: wait.start_local,
             snapshot_age: id.pid().and_then(|pid| self.snapshot_ages.get(&pid)).copied(),
+            blocked_by: chains.blockers(id).take(NAMED).collect(),
+            blocker_count: chains.blocker_count(id),
+            roots: self.roots.get(id).cloned().unwrap_or_default(),
         }
     }
+}
+
+/// What everybody holds, by type. Advisory locks are counted as keys and modes, as the server's
+/// rows are.
+fn count_locks(sample: &Sample, tracker: &Tracker) -> HashMap<SessionId, Arc<LockCounts>> {
+    let advisory: Arc<str> = "advisory".into();
+    let groups = sample.advisory.iter().filter(|group| group.granted);
+    let groups = groups.map(|group| (tracker.session_id(group), &advisory, group.keys.len()));
+    let rows = sample.other_locks.iter().filter(|row| row.granted);
+    let rows = rows.map(|row| (tracker.owner(row.pid, &row.transaction), &row.tag.locktype, 1));
+    let mut counts: HashMap<SessionId, LockCounts> = HashMap::new();
+    for (id, locktype, count) in groups.chain(rows) {
+        *counts.entry(id).or_default().entry(locktype.clone()).or_default() += count;
+    }
+    counts.into_iter().map(|(id, counts)| (id, Arc::new(counts))).collect()
 }
 
 impl Session {
@@ -411,6 +519,18 @@ impl Holder {
         }
     }
 
+    /// What else its session holds, by type: other advisory locks, and those of other types that are
+    /// outside the fast path, relations only where somebody waits for them.
+    pub fn other_locks(&self) -> BTreeMap<&str, usize> {
+        let own = self.modes().count();
+        let own_of = |locktype: &str| if locktype == "advisory" { own } else { 0 };
+        self.locks
+            .iter()
+            .map(|(locktype, count)| (&**locktype, count.saturating_sub(own_of(locktype))))
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+
     /// All of its modes, the strongest first.
     pub fn modes(&self) -> impl Iterator<Item = &Mode> {
         std::iter::once(&self.mode).chain(&self.weaker_modes)
@@ -418,9 +538,28 @@ impl Holder {
 
     /// The label `state`.
     pub fn state_label(&self) -> &str {
+        state_label(&self.id, &self.session)
+    }
+}
+
+impl Root {
+    /// The label `state`.
+    pub fn state_label(&self) -> &str {
+        state_label(&self.id, &self.session)
+    }
+
+    /// The label `kind`.
+    pub const fn kind_label(&self) -> &'static str {
         match self.id {
             SessionId::Prepared(_) => "prepared",
-            SessionId::Backend(_) => self.session.state.as_str(),
+            SessionId::Backend(_) => "session",
         }
+    }
+}
+
+fn state_label<'a>(id: &SessionId, session: &'a Session) -> &'a str {
+    match id {
+        SessionId::Prepared(_) => "prepared",
+        SessionId::Backend(_) => session.state.as_str(),
     }
 }

@@ -4,11 +4,13 @@
 //! null. What identifies persons and hosts is left out unless the reader may see details.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::{Holder, Lock, Picture, Session, View, Waiter};
+use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
+use crate::blocking::{Blocker, BlockerKind};
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::registry::Limit;
@@ -140,7 +142,18 @@ struct HolderJson<'a> {
     held_at_most_seconds: Option<f64>,
     transactions_seen: u32,
     has_written: Option<bool>,
+    other_locks: OtherLocks<'a>,
     prepared: Option<PreparedJson<'a>>,
+    blocks: usize,
+    blocks_through: Vec<&'a str>,
+    frees_next: Option<Vec<Option<Pid>>>,
+    frees_next_count: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct OtherLocks<'a> {
+    count: usize,
+    by_type: BTreeMap<&'a str, usize>,
 }
 
 #[derive(Serialize)]
@@ -161,6 +174,31 @@ struct WaiterJson<'a> {
     waiting_since: Option<Timestamp>,
     waited_seconds: Option<f64>,
     xmin_age: Option<u32>,
+    blocked_by: Vec<BlockerJson<'a>>,
+    blocked_by_count: usize,
+    roots: Vec<RootJson<'a>>,
+    roots_count: usize,
+}
+
+#[derive(Serialize)]
+struct BlockerJson<'a> {
+    pid: Option<Pid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<&'a str>,
+    kind: BlockerKind,
+    certain: bool,
+}
+
+#[derive(Serialize)]
+struct RootJson<'a> {
+    pid: Option<Pid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<&'a str>,
+    application_name: Option<&'a str>,
+    state: Option<&'a str>,
+    holds_key: bool,
+    in_cycle: bool,
+    blocks: usize,
 }
 
 impl<'a> ServerJson<'a> {
@@ -238,7 +276,7 @@ impl<'a> LockJson<'a> {
                 max_wait_seconds: resolution.max_wait.into(),
             },
             holders: lock.holders.iter().map(|one| HolderJson::of(one, at, details)).collect(),
-            waiters: lock.waiters.iter().map(|one| WaiterJson::of(one, at, details)).collect(),
+            waiters: WaiterJson::all_of(lock, at, details),
         }
     }
 }
@@ -274,6 +312,7 @@ impl<'a> HolderJson<'a> {
             held_at_most_seconds: holder.not_before.map(|start| at.since(start).as_secs_f64()),
             transactions_seen: holder.transactions_seen,
             has_written: holder.has_written,
+            other_locks: OtherLocks::of(holder),
             prepared: match &holder.id {
                 SessionId::Backend(_) => None,
                 SessionId::Prepared(_) => Some(PreparedJson {
@@ -288,12 +327,34 @@ impl<'a> HolderJson<'a> {
                     prepared_at: holder.prepared.as_ref().map(|one| one.transaction.prepared_at),
                 }),
             },
+            blocks: holder.blocks,
+            blocks_through: holder.blocks_through.iter().map(|locktype| &**locktype).collect(),
+            frees_next: holder
+                .frees_next
+                .as_ref()
+                .map(|next| next.iter().take(NAMED).map(SessionId::pid).collect()),
+            frees_next_count: holder.frees_next.as_ref().map(|next| next.len()),
         }
     }
 }
 
+impl<'a> OtherLocks<'a> {
+    fn of(holder: &'a Holder) -> Self {
+        let by_type = holder.other_locks();
+        Self { count: by_type.values().sum(), by_type }
+    }
+}
+
 impl<'a> WaiterJson<'a> {
-    fn of(waiter: &'a Waiter, at: Timestamp, details: bool) -> Self {
+    fn all_of(lock: &'a Lock, at: Timestamp, details: bool) -> Vec<Self> {
+        let holders: HashSet<&SessionId> = match &lock.waiters[..] {
+            [] => return Vec::new(),
+            _ => lock.holders.iter().map(|holder| &holder.id).collect(),
+        };
+        lock.waiters.iter().map(|waiter| Self::of(waiter, &holders, at, details)).collect()
+    }
+
+    fn of(waiter: &'a Waiter, holders: &HashSet<&SessionId>, at: Timestamp, details: bool) -> Self {
         Self {
             pid: waiter.id.pid(),
             session: SessionJson::of(&waiter.session, details),
@@ -301,7 +362,49 @@ impl<'a> WaiterJson<'a> {
             waiting_since: waiter.since,
             waited_seconds: waiter.since.map(|start| at.since(start).as_secs_f64()),
             xmin_age: waiter.snapshot_age,
+            blocked_by: waiter.blocked_by.iter().map(|one| BlockerJson::of(one, details)).collect(),
+            blocked_by_count: waiter.blocker_count,
+            roots: waiter
+                .roots
+                .iter()
+                .take(NAMED)
+                .map(|root| RootJson::of(root, holders.contains(&root.id), details))
+                .collect(),
+            roots_count: waiter.roots.len(),
         }
+    }
+}
+
+impl<'a> BlockerJson<'a> {
+    fn of(blocker: &'a Blocker, details: bool) -> Self {
+        Self {
+            pid: blocker.id.pid(),
+            gid: shown_gid(&blocker.id, details),
+            kind: blocker.kind,
+            certain: blocker.is_certain,
+        }
+    }
+}
+
+impl<'a> RootJson<'a> {
+    fn of(root: &'a Root, holds_key: bool, details: bool) -> Self {
+        Self {
+            pid: root.id.pid(),
+            gid: shown_gid(&root.id, details),
+            application_name: root.session.application_name.as_deref(),
+            state: root.session.known_state(),
+            holds_key,
+            in_cycle: root.is_in_cycle,
+            blocks: root.blocks,
+        }
+    }
+}
+
+/// The gid of a prepared transaction, to those who may see details.
+fn shown_gid(id: &SessionId, details: bool) -> Option<&str> {
+    match id {
+        SessionId::Prepared(gid) if details => Some(gid),
+        SessionId::Prepared(_) | SessionId::Backend(_) => None,
     }
 }
 
@@ -477,6 +580,34 @@ mod tests {
         assert_eq!(waiter["application_name"], Value::Null);
         assert_eq!(waiter["state"], Value::Null);
         assert_eq!(server["clock_offset_seconds"], json!(10.0));
+    }
+
+    #[test]
+    fn who_blocks_whom_is_told_in_both_directions() {
+        let server = render(&view(), at(91), true);
+        let [prepared, idle] = [0, 1].map(|index| &server["locks"][0]["holders"][index]);
+        assert_eq!(prepared["blocks"], json!(1));
+        assert_eq!(prepared["blocks_through"], json!(["advisory"]));
+        // The other share still keeps the waiter out.
+        assert_eq!(
+            (&prepared["frees_next"], &prepared["frees_next_count"]),
+            (&json!([]), &json!(0))
+        );
+        let others = json!({ "count": 1, "by_type": { "transactionid": 1 } });
+        assert_eq!(prepared["other_locks"], others);
+        assert_eq!(idle["other_locks"], json!({ "count": 0, "by_type": {} }));
+        let waiter = &server["locks"][0]["waiters"][0];
+        let blocked_by = json!([
+            { "pid": 7, "kind": "hard", "certain": true },
+            { "pid": null, "gid": "order-4711", "kind": "hard", "certain": true },
+        ]);
+        assert_eq!((&waiter["blocked_by"], &waiter["blocked_by_count"]), (&blocked_by, &json!(2)));
+        let idle_root = json!({
+            "pid": 7, "application_name": "pod-a", "state": "idle",
+            "holds_key": true, "in_cycle": false, "blocks": 1,
+        });
+        assert_eq!((&waiter["roots"][0], &waiter["roots_count"]), (&idle_root, &json!(2)));
+        assert_eq!(waiter["roots"][1]["gid"], "order-4711");
     }
 
     #[test]

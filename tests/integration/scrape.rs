@@ -37,6 +37,7 @@ pg_advisory_hash_mismatches gauge server
 pg_advisory_keys gauge server datname state
 pg_advisory_last_poll_timestamp_seconds gauge server
 pg_advisory_lock_acquisitions_observed_total counter server datname lock key
+pg_advisory_lock_blocked_sessions gauge server datname lock key
 pg_advisory_lock_held_since_timestamp_seconds gauge server datname lock key
 pg_advisory_lock_hold_duration_seconds histogram server datname lock
 pg_advisory_lock_hold_limit_seconds gauge server datname lock key
@@ -46,6 +47,7 @@ pg_advisory_lock_holders gauge server datname lock key application_name mode sta
 pg_advisory_lock_info gauge lock owner runbook description
 pg_advisory_lock_last_held_limit_seconds gauge server datname lock key
 pg_advisory_lock_last_held_timestamp_seconds gauge server datname lock key
+pg_advisory_lock_roots gauge server datname lock key kind application_name state holds_key
 pg_advisory_lock_rows gauge server granted
 pg_advisory_lock_table_capacity gauge server
 pg_advisory_lock_table_entries gauge server

@@ -120,7 +120,8 @@ struct Expect {
     /// `DATABASE KEY HOLDER MODE[+MODE] [FIELD=VALUE]…`; only the fields that are written are
     /// compared. A holder is a pid, or `gid:` and the gid.
     holds: Option<Vec<String>>,
-    /// `DATABASE KEY PID MODE [FIELD=VALUE]…`
+    /// `DATABASE KEY PID MODE [FIELD=VALUE]…`. In `blocked_by`, `7` holds the key, `~8` is ahead in
+    /// the queue and `~8?` may be; in `roots`, `7*` waits in a circle.
     waits: Option<Vec<String>>,
     /// `hold began DATABASE KEY`, `hold ended DATABASE KEY lasted SECONDS`, `wait began …`,
     /// `wait ended DATABASE KEY OUTCOME lasted SECONDS`.

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
+use pg_locks_exporter::blocking::{Blocker, BlockerKind};
 use pg_locks_exporter::registry::{Candidate, Origin};
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
 use pg_locks_exporter::tracker::{Change, KeyId, SessionId};
-use pg_locks_exporter::view::{Holder, Lock, Picture, Waiter};
+use pg_locks_exporter::view::{Holder, Lock, Picture, Root, Waiter};
 
 use super::notation::{DATABASES, key_word};
 use super::{Expect, Known};
@@ -175,6 +176,19 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("polls_outside", holder.polls_outside_transaction.to_string()),
             ("mode", holder.mode.to_string()),
             ("written", holder.has_written.map_or("-".into(), |it| it.to_string())),
+            ("blocks", holder.blocks.to_string()),
+            ("through", list(&holder.blocks_through)),
+            (
+                "next",
+                holder
+                    .frees_next
+                    .as_ref()
+                    .map_or("unknown".into(), |next| list(next.iter().map(who_word))),
+            ),
+            (
+                "other_locks",
+                list(holder.other_locks().iter().map(|(kind, count)| format!("{kind}:{count}"))),
+            ),
         ]),
     }
 }
@@ -186,8 +200,28 @@ fn wait_line(lock: &Lock, waiter: &Waiter) -> Line {
             ("since", time(waiter.since)),
             ("state", word(waiter.session.state.as_str())),
             ("app", word(&waiter.session.application_label)),
+            ("blocked_by", list(waiter.blocked_by.iter().map(blocker_word))),
+            ("blockers", waiter.blocker_count.to_string()),
+            ("roots", list(waiter.roots.iter().map(root_word))),
         ]),
     }
+}
+
+/// `7` holds the lock, `~8` is ahead in the queue, `~8?` perhaps.
+fn blocker_word(blocker: &Blocker) -> String {
+    let ahead = if blocker.kind == BlockerKind::Soft { "~" } else { "" };
+    let doubt = if blocker.is_certain { "" } else { "?" };
+    format!("{ahead}{}{doubt}", who_word(&blocker.id))
+}
+
+/// `7*` waits in a circle.
+fn root_word(root: &Root) -> String {
+    who_word(&root.id) + if root.is_in_cycle { "*" } else { "" }
+}
+
+fn list(words: impl IntoIterator<Item = impl ToString>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| word.to_string()).collect();
+    if words.is_empty() { "-".into() } else { words.join(",") }
 }
 
 fn candidate_line(lock: &Lock, candidate: &Candidate) -> Line {
