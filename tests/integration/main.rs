@@ -4,6 +4,7 @@
 mod support;
 
 mod accounting;
+mod blocking;
 mod explain;
 mod fault;
 mod fleet;
