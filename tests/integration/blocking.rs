@@ -10,14 +10,16 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
+use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
 use pg_locks_exporter::blocking::{BlockerKind, Chains};
+use pg_locks_exporter::key::Key;
 use pg_locks_exporter::sample::{Pid, Sample};
-use pg_locks_exporter::tracker::SessionId;
+use pg_locks_exporter::tracker::{KeyId, SessionId};
 
 use crate::support::session::Statement;
-use crate::support::{Postgres, Session, eventually, require};
+use crate::support::{Exporter, Postgres, Session, eventually, require};
 use crate::watch::Watch;
 
 const SESSIONS: usize = 20;
@@ -99,7 +101,6 @@ impl Tally {
 }
 
 #[tokio::test]
-#[expect(clippy::print_stderr, reason = "the figures are read by people")]
 async fn every_waiter_waits_for_whom_the_server_says() {
     require!(Postgres);
     let seed = number_in("LOCKS_TEST_SEED").unwrap_or_else(rand::random);
@@ -134,6 +135,77 @@ async fn every_waiter_waits_for_whom_the_server_says() {
         });
     }
     eprintln!("{tally:#?}");
+}
+
+#[tokio::test]
+async fn who_was_let_in_front_of_a_waiter_who_gave_up_is_in_front_still() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    if postgres.major_version() < 14 {
+        return;
+    }
+    let reader = postgres.session("reader").await;
+    reader.run("SELECT pg_advisory_lock_shared(42)").await;
+    let upgrader = postgres.session("upgrader").await;
+    upgrader.run("SELECT pg_advisory_lock_shared(42)").await;
+    let impatient = postgres.waits("impatient", "42").await;
+    let late = postgres.session("late reader").await;
+    let late_wait = late.start("SELECT pg_advisory_lock_shared(42)");
+    postgres.until_waiting(&late).await;
+    let upgrade = upgrader.start("SELECT pg_advisory_lock(42)");
+    postgres.until_waiting(&upgrader).await;
+    impatient.statement.cancel().await;
+
+    let observer = postgres.session_in("postgres", "observer").await;
+    let mut watch = Watch::start(&postgres.dsn("postgres")).await;
+    let (sample, server) = quiet_state(&mut watch, &observer).await.expect("two wait");
+    let expected = [
+        (upgrader.pid(), BTreeSet::from([reader.pid()])),
+        (late.pid(), BTreeSet::from([upgrader.pid()])),
+    ];
+    assert_eq!(server, BTreeMap::from(expected));
+    let chains = Chains::of(&sample, &watch.tracker);
+    check(&sample, &chains, &server, &mut Tally::default()).unwrap();
+    let key = KeyId { database: sample.advisory[0].database, key: Key::bigint(42) };
+    let next = chains.next_holders(key, &SessionId::Backend(Pid(reader.pid())));
+    reader.run("SELECT pg_advisory_unlock_shared(42)").await;
+    upgrade.finish().await;
+    assert!(!late_wait.is_finished());
+    assert_eq!(next.as_deref(), Some(&[SessionId::Backend(Pid(upgrader.pid()))][..]));
+}
+
+#[tokio::test]
+async fn a_chain_through_an_index_build_is_served_from_its_end_to_its_root() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    postgres.session("setup").await.run("CREATE TABLE big (i int)").await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres")).start().await;
+    let migrate = postgres.holds("web-migrate", "123456").await;
+    let worker = postgres.waits("worker-migrate", "123456").await;
+    let build = postgres.session("web-migrate").await;
+    let _building = build.start("CREATE INDEX CONCURRENTLY bigi ON big (i)");
+    postgres.until_waiting(&build).await;
+
+    let scrape = exporter.scrape_fresh().await;
+    let of_key = |name: &str| scrape.sample(name).with("key", "123456");
+    of_key("pg_advisory_lock_waiters").is(1.0);
+    of_key("pg_advisory_lock_blocked_sessions").is(2.0);
+    of_key("pg_advisory_lock_roots")
+        .with("kind", "session")
+        .with("application_name", "web-migrate")
+        .with("state", "idle")
+        .with("holds_key", "true")
+        .is(1.0);
+    let snapshot = exporter.get("/api/v1/locks", &[]).await;
+    let snapshot: Value = serde_json::from_str(snapshot.text()).expect("JSON");
+    let lock = &snapshot["servers"][0]["locks"][0];
+    let holder = &lock["holders"][0];
+    assert_eq!((&holder["pid"], &holder["blocks"]), (&json!(migrate.pid()), &json!(2)));
+    assert_eq!(holder["frees_next"], json!([worker.session.pid()]));
+    let waiter = &lock["waiters"][0];
+    let blocked_by = json!([{ "pid": migrate.pid(), "kind": "hard", "certain": true }]);
+    assert_eq!(waiter["blocked_by"], blocked_by);
+    assert_eq!(waiter["roots"][0]["pid"], json!(migrate.pid()));
 }
 
 fn number_in(variable: &str) -> Option<u64> {
@@ -229,6 +301,15 @@ impl Workload {
                 // Claims stay once they are committed, so the numbers have to move on.
                 format!("{begin}INSERT INTO claims VALUES ({}){conflict}", key + next / 50)
             }
+            // Held in one mode and asked for in another: it goes before those whom it keeps out.
+            Kind::Upgrade => format!(
+                "{begin}SELECT pg_advisory_xact_lock_shared({key}); SELECT pg_advisory_xact_lock({key})"
+            ),
+            Kind::TableUpgrade => format!(
+                "{begin}LOCK TABLE {table} IN {} MODE; LOCK TABLE {table} IN {} MODE",
+                word(&TABLE_MODES[..4]),
+                word(&TABLE_MODES[2..])
+            ),
             Kind::Index => format!("CREATE INDEX CONCURRENTLY i{next} ON {table} (v)"),
             Kind::Worker => format!("SET {} = on; SELECT peek_{table}()", self.parallel),
             Kind::Savepoint => word(&["SAVEPOINT s", "ROLLBACK TO s"]).to_owned(),
@@ -262,15 +343,12 @@ impl Workload {
     /// Takes the answers of statements that have ended. After an error there is no transaction.
     async fn collect(&mut self) {
         for actor in &mut self.actors {
-            if let Some(statement) = actor.running.take_if(|statement| statement.is_finished()) {
-                if statement.try_finish().await.is_err() {
-                    actor.in_transaction = false;
-                    // A cancel that came late may hit this one.
-                    eventually("it is rolled back", async || {
-                        actor.session.run("ROLLBACK").await;
-                    })
-                    .await;
-                }
+            if let Some(statement) = actor.running.take_if(|statement| statement.is_finished())
+                && statement.try_finish().await.is_err()
+            {
+                actor.in_transaction = false;
+                // A cancel that came late may hit this one.
+                eventually("it is rolled back", async || actor.session.run("ROLLBACK").await).await;
             }
         }
     }
@@ -286,6 +364,8 @@ enum Kind {
     RowLock,
     Table,
     Claim,
+    Upgrade,
+    TableUpgrade,
     Index,
     Worker,
     Savepoint,
@@ -295,18 +375,44 @@ enum Kind {
 }
 
 /// As often as they are named.
-const ANYWHERE: [Kind; 22] = {
-    use Kind::{Claim, Key, OtherKey, RowLock, SessionKey, Table, Update, Worker};
+const ANYWHERE: [Kind; 26] = {
+    use Kind::{
+        Claim, Key, OtherKey, RowLock, SessionKey, Table, TableUpgrade, Update, Upgrade, Worker,
+    };
     [
-        Key, Key, Key, Key, Key, SessionKey, SessionKey, OtherKey, OtherKey, Update, Update,
-        Update, Update, RowLock, RowLock, RowLock, Table, Table, Table, Claim, Claim, Worker,
+        Key,
+        Key,
+        Key,
+        Key,
+        Key,
+        SessionKey,
+        SessionKey,
+        OtherKey,
+        OtherKey,
+        Update,
+        Update,
+        Update,
+        Update,
+        RowLock,
+        RowLock,
+        RowLock,
+        Table,
+        Table,
+        Table,
+        Claim,
+        Claim,
+        Worker,
+        Upgrade,
+        Upgrade,
+        TableUpgrade,
+        TableUpgrade,
     ]
 };
 const INSIDE: [Kind; 9] = {
     use Kind::{End, Prepare, Savepoint};
     [Savepoint, Savepoint, Prepare, End, End, End, End, End, End]
 };
-const OUTSIDE: [Kind; 4] = [Kind::Index, Kind::Index, Kind::Finish, Kind::Finish];
+const OUTSIDE: [Kind; 5] = [Kind::Index, Kind::Index, Kind::Index, Kind::Finish, Kind::Finish];
 
 /// A sample of a moment in which nothing moved, with somebody who waits in it, and what the server
 /// says of the same moment.
