@@ -35,8 +35,8 @@ pub struct Chains {
     leaders: HashMap<Pid, Pid>,
     /// Locks that somebody waits for.
     queues: Vec<Queue>,
-    /// The types of these locks.
-    locktypes: Vec<Arc<str>>,
+    /// What these locks are.
+    awaited: Vec<Awaited>,
     by_key: HashMap<KeyId, usize>,
     /// What each session waits for: a queue and the place in it. One, but for parallel workers.
     requests: HashMap<Node, Vec<(usize, usize)>>,
@@ -45,6 +45,15 @@ pub struct Chains {
     graph: Graph,
     /// Of each session that waits.
     roots: HashMap<Node, Arc<[Root]>>,
+}
+
+/// A lock that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// An advisory lock.
+    Key(KeyId),
+    /// A lock of another type.
+    Other(LockTag),
 }
 
 /// Somebody whom a waiter waits for directly.
@@ -77,6 +86,16 @@ pub struct Root {
     pub is_in_cycle: bool,
 }
 
+impl Awaited {
+    /// The type, as `pg_locks.locktype` spells it.
+    pub fn locktype(&self) -> &str {
+        match self {
+            Self::Key(_) => "advisory",
+            Self::Other(tag) => &tag.locktype,
+        }
+    }
+}
+
 impl Chains {
     /// Reads them off a sample that the tracker has folded in.
     pub fn of(sample: &Sample, tracker: &Tracker) -> Self {
@@ -93,7 +112,7 @@ impl Chains {
             sessions.iter().cloned().enumerate().map(|(node, id)| (id, node)).collect();
         let mut chains = Self { sessions, numbers, leaders, ..Self::default() };
         for (lock, rows) in rows.by_lock {
-            chains.add_queue(&lock, rows);
+            chains.add_queue(lock, rows);
         }
         chains.graph = Graph::of(chains.sessions.len(), &chains.queues);
         chains.name_roots();
@@ -167,8 +186,14 @@ impl Chains {
         let Some(node) = self.node(id) else { return BTreeSet::new() };
         let held = self.holds.get(&node).into_iter().flatten();
         held.filter(|queue| self.queues[**queue].is_awaited_from(node))
-            .map(|queue| &*self.locktypes[*queue])
+            .map(|queue| self.awaited[*queue].locktype())
             .collect()
+    }
+
+    /// What a session waits for. A session waits for one lock at a time; one with parallel workers
+    /// may for several.
+    pub fn awaited(&self, waiter: &SessionId) -> impl Iterator<Item = &Awaited> {
+        self.requests_of(waiter).iter().map(|(queue, _)| &self.awaited[*queue])
     }
 
     /// Everybody who waits for a lock, of any type.
@@ -190,7 +215,7 @@ impl Chains {
         self.node(waiter).and_then(|node| self.requests.get(&node)).map_or(&[], Vec::as_slice)
     }
 
-    fn add_queue(&mut self, lock: &LockId<'_>, rows: Vec<Row>) {
+    fn add_queue(&mut self, lock: LockId<'_>, rows: Vec<Row>) {
         let mut held: HashMap<Node, ModeSet> = HashMap::new();
         let mut requests = Vec::new();
         for row in rows {
@@ -210,10 +235,13 @@ impl Chains {
         for node in queue.holders() {
             self.holds.entry(node).or_default().push(number);
         }
-        self.locktypes.push(lock.locktype());
-        if let LockId::Key(key) = lock {
-            self.by_key.insert(*key, number);
-        }
+        self.awaited.push(match lock {
+            LockId::Key(key) => {
+                self.by_key.insert(key, number);
+                Awaited::Key(key)
+            }
+            LockId::Other(tag) => Awaited::Other(tag.clone()),
+        });
         self.queues.push(queue);
     }
 
@@ -240,15 +268,6 @@ impl Chains {
 enum LockId<'a> {
     Key(KeyId),
     Other(&'a LockTag),
-}
-
-impl LockId<'_> {
-    fn locktype(&self) -> Arc<str> {
-        match self {
-            Self::Key(_) => "advisory".into(),
-            Self::Other(tag) => tag.locktype.clone(),
-        }
-    }
 }
 
 struct Row {

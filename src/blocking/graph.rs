@@ -207,8 +207,12 @@ impl Graph {
             let bits = group.iter().zip((0..64).map(|bit| 1_u64 << bit));
             bits.clone().for_each(|(node, bit)| passing[self.component_of[*node]] |= bit);
             for (number, component) in self.components.iter().enumerate().rev() {
+                let here = passing[number];
+                if here == 0 {
+                    continue;
+                }
                 for to in component.nodes.iter().flat_map(|node| &self.edges[*node]) {
-                    passing[self.component_of[*to]] |= passing[number];
+                    passing[self.component_of[*to]] |= here;
                 }
             }
             for node in 0..self.sessions {

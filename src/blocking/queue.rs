@@ -28,6 +28,8 @@ pub(super) struct Queue {
     places: [Vec<usize>; MODES],
     /// For each place in the queue: how many sessions its request waits for.
     blockers: Vec<usize>,
+    /// Who holds the lock and waits for it too.
+    upgraders: HashSet<Node>,
     /// Who comes next when somebody lets go who holds these modes and does not wait.
     next: HashMap<ModeSet, Arc<[Node]>>,
 }
@@ -82,8 +84,9 @@ impl Queue {
         for (index, request) in waiting.iter().enumerate() {
             request.mode.places().for_each(|place| places[place].push(index));
         }
-        let mut queue =
-            Self { held, waiting, opponents, places, blockers: Vec::new(), next: HashMap::new() };
+        let nodes = waiting.iter().map(|request| request.node);
+        let upgraders = nodes.filter(|node| held.contains_key(node)).collect();
+        let mut queue = Self { held, waiting, opponents, places, upgraders, ..Self::default() };
         queue.blockers = queue.count_blockers();
         queue.next = queue.plan();
         queue
@@ -136,12 +139,10 @@ impl Queue {
         if self.waiting.iter().filter(|request| request.start.is_none()).nth(1).is_some() {
             return None;
         }
-        let planned = self.held.get(&node).and_then(|modes| self.next.get(modes));
-        let waits = || self.waiting.iter().any(|request| request.node == node);
-        match planned {
-            Some(next) if !waits() => Some(next.clone()),
-            Some(_) | None => Some(self.next_of(node).into()),
-        }
+        let Some(modes) = self.held.get(&node) else { return Some(Arc::default()) };
+        // Who waits here as well changes the queue too.
+        let planned = self.next.get(modes).filter(|_| !self.upgraders.contains(&node));
+        Some(planned.cloned().unwrap_or_else(|| self.next_of(node).into()))
     }
 
     /// Whether somebody else waits because of what this session holds.
@@ -200,9 +201,8 @@ impl Queue {
 
     /// Who comes next, for all who hold the same modes at once.
     fn plan(&self) -> HashMap<ModeSet, Arc<[Node]>> {
-        let waiting: HashSet<Node> = self.waiting.iter().map(|request| request.node).collect();
         let mut next = HashMap::new();
-        for (node, modes) in self.held.iter().filter(|(node, _)| !waiting.contains(node)) {
+        for (node, modes) in self.held.iter().filter(|(node, _)| !self.upgraders.contains(node)) {
             next.entry(*modes).or_insert_with(|| self.next_of(*node).into());
         }
         next

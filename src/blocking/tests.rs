@@ -233,6 +233,9 @@ fn chains_run_through_locks_of_other_types_to_one_that_holds_no_key_at_all() {
         .chains();
     assert_eq!(roots(&chains, 10), "30");
     assert_eq!(blocked_by(&chains, 10), "20");
+    assert!(chains.awaited(&id(10)).eq([&Awaited::Key(key_id(4711))]));
+    assert!(chains.awaited(&id(20)).map(Awaited::locktype).eq(["transactionid"]));
+    assert_eq!(chains.awaited(&id(30)).count(), 0);
     assert_eq!(chains.sessions_behind(&id(30)), 2);
     assert_eq!(chains.sessions_behind(&id(20)), 1);
     assert_eq!(chains.blocks_through(&id(30)), ["transactionid"].into());
