@@ -99,13 +99,14 @@ impl Awaited {
 impl Chains {
     /// Reads them off a sample that the tracker has folded in.
     pub fn of(sample: &Sample, tracker: &Tracker) -> Self {
-        let leaders: HashMap<Pid, Pid> = sample
+        // Workers of logical replication have a leader too, and wait for each other all the same.
+        let workers = sample
             .backends
             .iter()
             .flatten()
-            .filter_map(|backend| Some((backend.pid, backend.leader?)))
-            .filter(|(pid, leader)| pid != leader)
-            .collect();
+            .filter(|backend| backend.backend_type.as_deref() == Some("parallel worker"));
+        let leaders: HashMap<Pid, Pid> =
+            workers.filter_map(|worker| Some((worker.pid, worker.leader?))).collect();
         let rows = Rows::of(sample, tracker, &leaders);
         let sessions: Vec<SessionId> = rows.who.iter().cloned().collect();
         let numbers: HashMap<SessionId, Node> =
@@ -185,7 +186,7 @@ impl Chains {
     pub fn blocks_through(&self, id: &SessionId) -> BTreeSet<&str> {
         let Some(node) = self.node(id) else { return BTreeSet::new() };
         let held = self.holds.get(&node).into_iter().flatten();
-        held.filter(|queue| self.queues[**queue].is_awaited_from(node))
+        held.filter(|queue| self.queues[**queue].keeps_out_others(node))
             .map(|queue| self.awaited[*queue].locktype())
             .collect()
     }

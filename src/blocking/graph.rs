@@ -116,8 +116,9 @@ impl Graph {
         for (index, request) in queue.waiting().iter().enumerate() {
             self.waits[request.node] = true;
             if queue.is_its_own_opponent(index) {
-                // It must not be led back to itself. There are few of these: two that hold the same
-                // modes and ask for the same would be a deadlock that the server sees at once.
+                // What all share would lead it back to itself, so its blockers are listed. There are
+                // few of these: two that hold the same modes and ask for the same would be a deadlock
+                // that the server sees at once.
                 self.edges[request.node].extend(queue.blockers(index).map(|(node, _)| node));
             } else {
                 for place in request.mode.places() {

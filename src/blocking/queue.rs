@@ -4,6 +4,7 @@
 //! The lock table does not show the order. It follows from when each began to wait, but for those
 //! who were let in front: the server puts a session that holds the lock in another mode before the
 //! first waiter whom that hold keeps out (`JoinWaitQueue`), since behind it neither could go on.
+//! Where the server's deadlock detector has reordered a queue, nothing tells.
 //! Sessions are numbers here, and what the lock is does not matter. The queues go to `graph`, which
 //! follows them from lock to lock.
 
@@ -125,8 +126,8 @@ impl Queue {
         }))
     }
 
-    /// Whether the session that asks also holds what it asks for in a mode that keeps it out, or
-    /// asks twice: it must be told apart from the others it waits for.
+    /// Whether the session that asks is among those who would keep such a request out: it holds the
+    /// lock in a conflicting mode, or asks twice.
     pub(super) fn is_its_own_opponent(&self, index: usize) -> bool {
         let request = &self.waiting[index];
         request.is_one_of_several || request.holds.intersects(request.mode.conflicts())
@@ -145,8 +146,8 @@ impl Queue {
         Some(planned.cloned().unwrap_or_else(|| self.next_of(node).into()))
     }
 
-    /// Whether somebody else waits because of what this session holds.
-    pub(super) fn is_awaited_from(&self, node: Node) -> bool {
+    /// Whether somebody else waits for what this session holds.
+    pub(super) fn keeps_out_others(&self, node: Node) -> bool {
         let against = self.held.get(&node).copied().unwrap_or_default().conflicts();
         against
             .places()
@@ -214,7 +215,9 @@ impl Queue {
         let mut held =
             Counts::of(self.held.iter().filter(|(node, _)| **node != leaver).map(|it| *it.1));
         let (mut ahead, mut next) = (ModeSet::default(), Vec::new());
-        for request in self.waiting.iter().filter(|request| request.node != leaver) {
+        let others = self.waiting.iter().filter(|request| request.node != leaver);
+        // Of a mode that is not known nobody can say when it is let in.
+        for request in others.filter(|request| !request.mode.is_empty()) {
             let against = request.mode.conflicts();
             if ahead.intersects(against) || held.without(request.holds).intersects(against) {
                 ahead = ahead.union(request.mode);

@@ -73,7 +73,7 @@ impl Table {
         self
     }
 
-    fn worker(mut self, pid: i32, leader: i32) -> Self {
+    fn worker(mut self, pid: i32, leader: i32, backend_type: &str) -> Self {
         self.sample().backends.get_or_insert_default().push(Backend {
             pid: Pid(pid),
             database: Some(APP),
@@ -86,7 +86,7 @@ impl Table {
             client_addr: None,
             client_port: None,
             snapshot_age: None,
-            backend_type: None,
+            backend_type: Some(backend_type.into()),
             leader: Some(Pid(leader)),
         });
         self
@@ -271,8 +271,8 @@ fn of_a_circle_every_member_is_a_root_and_so_is_who_else_keeps_it() {
 #[test]
 fn workers_are_one_with_their_leader() {
     let chains = Table::default()
-        .worker(11, 10)
-        .worker(12, 10)
+        .worker(11, 10, "parallel worker")
+        .worker(12, 10, "parallel worker")
         .row(10, 7, Mode::AccessShare, HELD)
         .row(11, 7, Mode::Exclusive, since(5))
         .row(12, 7, Mode::Exclusive, since(6))
@@ -283,6 +283,16 @@ fn workers_are_one_with_their_leader() {
     assert_eq!(blocked_by(&chains, 30), "20 ~10");
     assert_eq!(roots(&chains, 10), "20");
     assert_eq!(chains.sessions_behind(&id(20)), 2);
+}
+
+#[test]
+fn workers_of_logical_replication_wait_for_their_leader_like_anybody() {
+    let chains = Table::default()
+        .worker(11, 10, "logical replication parallel worker")
+        .key(10, 42, Mode::Exclusive, HELD)
+        .key(11, 42, Mode::Exclusive, since(5))
+        .chains();
+    assert_eq!(blocked_by(&chains, 11), "10");
 }
 
 #[test]
@@ -320,6 +330,7 @@ fn a_mode_that_is_not_known_makes_no_block() {
         .chains();
     assert_eq!([2, 3, 5].map(|it| blocked_by(&chains, it)), ["", "1", ""]);
     assert_eq!([2, 3, 5].map(|it| roots(&chains, it)), ["", "1", ""]);
+    assert_eq!(next(&chains, 42, 1).unwrap(), "3");
 }
 
 #[test]
