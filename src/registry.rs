@@ -218,6 +218,8 @@ pub enum Origin {
         file: Arc<str>,
         /// Counted from 1.
         line: u32,
+        /// Counted from 1, in characters.
+        column: u32,
     },
     /// In the preset of this name.
     Preset(Arc<str>),
@@ -745,7 +747,7 @@ impl Limit {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::File { file, line, .. } => write!(f, "{file}:{line}"),
             Self::Preset(name) => write!(f, "preset {name}"),
         }
     }

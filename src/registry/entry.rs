@@ -612,7 +612,7 @@ impl Entry {
         if self.is_preset {
             Origin::Preset(self.file.clone())
         } else {
-            Origin::File { file: self.file.clone(), line: at.line }
+            Origin::File { file: self.file.clone(), line: at.line, column: at.column }
         }
     }
 

@@ -15,6 +15,9 @@ use crate::registry::{
     Conflict, Fault, MAX_FILE_BYTES, MAX_KEYS, Origin, Registry, RegistryError, Source,
 };
 
+/// Of the entries that name one key, so many are shown beside the first.
+const SHOWN: usize = 5;
+
 /// What the name `-` stands for in messages.
 const STANDARD_INPUT: &str = "<stdin>";
 
@@ -29,6 +32,8 @@ pub struct Report {
     faults: Vec<Fault>,
     /// What the files without a fault name twice.
     conflicts: Vec<Conflict>,
+    /// The files without a fault, to show where.
+    sources: Vec<Source>,
     /// Of the files without a fault.
     entries: usize,
     /// Of the files without a fault.
@@ -97,6 +102,7 @@ impl Report {
             unreadable,
             faults,
             conflicts: registry.conflicts().to_vec(),
+            sources,
             entries: registry.entry_count(),
             keys: registry.keys(None).iter().filter(|key| is_of_file(&key.origin)).count(),
         }
@@ -141,16 +147,42 @@ impl Report {
             let _ = writeln!(text, "{fault}");
         }
         for conflict in &self.conflicts {
-            match conflict.candidates.first() {
-                Some(first) => {
-                    let _ = writeln!(text, "{}: {conflict}", first.origin);
-                }
-                None => {
-                    let _ = writeln!(text, "{conflict}");
-                }
+            let message = format!(
+                "{conflict}: keep one, or let databases or servers say where each of them holds"
+            );
+            let Some((first, others)) = conflict.candidates.split_first() else { continue };
+            let _ = writeln!(text, "{}", self.place(&first.origin, message));
+            for other in others.iter().take(SHOWN) {
+                let message = format!("and here it is {:?}", other.display_name());
+                let _ = writeln!(text, "{}", self.place(&other.origin, message));
             }
         }
         text
+    }
+
+    /// A message with the line it is about.
+    fn place(&self, origin: &Origin, message: String) -> Fault {
+        match origin {
+            Origin::File { file, line, column } => {
+                let source = self.sources.iter().find(|source| *source.name == **file);
+                let index = usize::try_from(*line).unwrap_or(usize::MAX).saturating_sub(1);
+                let excerpt = source.and_then(|source| source.text.lines().nth(index));
+                Fault {
+                    file: file.clone(),
+                    line: *line,
+                    column: *column,
+                    message,
+                    excerpt: excerpt.unwrap_or_default().to_owned(),
+                }
+            }
+            Origin::Preset(name) => Fault {
+                file: format!("preset {name}").into(),
+                line: 1,
+                column: 1,
+                message,
+                excerpt: String::new(),
+            },
+        }
     }
 }
 
@@ -199,7 +231,15 @@ mod tests {
         assert!(!report.is_clean());
         assert_eq!(
             report.render_problems(),
-            "a.yaml:2: key 1 has more than one name: \"a\" (1 at a.yaml:2), \"b\" (1 at b.yaml:2)\n"
+            "\
+a.yaml:2:19: key 1 has more than one name: \"a\" (1 at a.yaml:2), \"b\" (1 at b.yaml:2): keep one, \
+or let databases or servers say where each of them holds
+  2 | - { name: a, key: 1 }
+    |                   ^
+b.yaml:2:19: and here it is \"b\"
+  2 | - { name: b, key: 1 }
+    |                   ^
+"
         );
         assert_eq!(report.render_summary(), "2 files: 1 conflict\n");
     }
@@ -213,7 +253,7 @@ mod tests {
         ]);
         let problems = report.render_problems();
         assert!(problems.starts_with("bad.yaml:2:19: 010 begins with a zero"), "{problems}");
-        assert!(problems.contains("\na.yaml:2: key 1 has more than one name"), "{problems}");
+        assert!(problems.contains("\na.yaml:2:19: key 1 has more than one name"), "{problems}");
         assert_eq!(report.render_summary(), "3 files: 2 faults, 1 conflict\n");
     }
 

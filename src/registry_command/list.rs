@@ -67,7 +67,7 @@ pub fn render_json(keys: &[ListedKey]) -> String {
         .iter()
         .map(|key| {
             let (file, line, preset) = match &key.origin {
-                Origin::File { file, line } => (Some(file), Some(line), None),
+                Origin::File { file, line, .. } => (Some(file), Some(line), None),
                 Origin::Preset(name) => (None, None, Some(name)),
             };
             json!({

@@ -76,7 +76,7 @@ async fn all_that_is_wrong_is_told_on_standard_error_at_once() {
         format!("{bad}:2:19: 010 begins with a zero"),
         "\n  2 | - { name: a, key: 010 }\n    |                   ^\n".to_owned(),
         format!("{bad}:3:5: unknown field \"nam\" in an entry"),
-        format!("{one}:2: key 42 has more than one name: \"one\" (42 at {one}:2), \"two\""),
+        format!("{one}:2:21: key 42 has more than one name: \"one\" (42 at {one}:2), \"two\""),
     ] {
         assert!(stderr.contains(&piece), "{piece}\n{stderr}");
     }

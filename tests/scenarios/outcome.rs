@@ -226,7 +226,7 @@ fn list(words: impl IntoIterator<Item = impl ToString>) -> String {
 
 fn candidate_line(lock: &Lock, candidate: &Candidate) -> Line {
     let from = match &candidate.origin {
-        Origin::File { file, line } => format!("{file}:{line}"),
+        Origin::File { file, line, .. } => format!("{file}:{line}"),
         Origin::Preset(name) => format!("preset:{name}"),
     };
     let values: Vec<String> =
