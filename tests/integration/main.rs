@@ -13,6 +13,7 @@ mod hold;
 mod inspect;
 mod load;
 mod lock;
+mod naming;
 mod preset;
 mod registry;
 mod reload;
