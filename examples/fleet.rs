@@ -60,7 +60,7 @@ mod key {
     pub const TENANT_REINDEX: &str = "7, 99";
     /// S13. Unregistered: two features that both lock the tenant's bare number.
     pub const TENANT: &str = "99";
-    /// S15. Unregistered: tenant 5 and resource 42 packed into one number, 21474836522.
+    /// S15. Tenant 5 and resource 42 packed into one number, 21474836522.
     pub const TENANT_RESOURCE: &str = "(5::bigint << 32) | 42";
 }
 
