@@ -2,7 +2,7 @@
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
 //! the tracker says what is one hold, the chains who waits for whom, the series say under which labels it counts, the picture is
-//! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
+//! drawn, and what changed is counted and remembered as events. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
+use crate::event::{Event, History};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
@@ -29,6 +30,9 @@ pub struct Fold {
     names: Names,
     tracker: Tracker,
     series: SeriesSet,
+    history: Arc<History>,
+    /// The last one, to tell of what is gone since. Whoever publishes it has it too.
+    picture: Option<Arc<Picture>>,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
@@ -59,6 +63,8 @@ impl Fold {
             names: Names::default(),
             tracker: Tracker::default(),
             series: SeriesSet::new(applications, limits),
+            history: Arc::default(),
+            picture: None,
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
@@ -79,6 +85,7 @@ impl Fold {
     pub fn fill(&self, view: &mut View) {
         view.polls.observed = self.observed;
         view.table_entries = self.table_entries;
+        view.events = self.history.clone();
         view.counters = Arc::new(self.series.counters().clone());
         view.registered = Arc::new(self.series.registered().clone());
         view.datnames = self.series.datnames().cloned().collect();
@@ -167,7 +174,7 @@ impl Fold {
 
     /// Folds one sample in and draws the picture after it. `longest_gap` caps the time for which
     /// the sample is taken to stand.
-    pub fn observe(&mut self, sample: &Sample, longest_gap: Duration) -> Picture {
+    pub fn observe(&mut self, sample: &Sample, longest_gap: Duration) -> Arc<Picture> {
         let elapsed =
             self.previous.map_or(Duration::ZERO, |previous| sample.at_local.since(previous));
         let elapsed = elapsed.min(longest_gap);
@@ -180,8 +187,16 @@ impl Fold {
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
-        let picture = Picture::draw(sample, tracker, chains, names, &self.series);
-        self.series.count(&picture, &changes, elapsed);
+        let picture = Arc::new(Picture::draw(sample, tracker, chains, names, &self.series));
+        let holder_changes = self.series.count(&picture, &changes, elapsed);
+        let before = self.picture.take();
+        if !changes.is_empty() {
+            let events = Event::draw_all(before.as_deref(), &picture, &changes, &holder_changes);
+            // Readers have the one before, so this copies it: pointers, no events.
+            let history = Arc::make_mut(&mut self.history);
+            events.for_each(|event| history.push(Arc::new(event)));
+        }
+        self.picture = Some(picture.clone());
         picture
     }
 }

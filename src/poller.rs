@@ -402,7 +402,7 @@ impl Poller {
         polls.interval = self.stretch.interval(self.rhythm, sample);
         self.view.failure = None;
         self.view.pooled_connection = pooler.verdict();
-        self.view.picture = Some(Arc::new(picture));
+        self.view.picture = Some(picture);
         self.publish();
         self.log_conflicts();
     }

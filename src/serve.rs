@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::event::{Filter, render_events};
 use crate::inspector::Inspector;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
@@ -140,6 +141,11 @@ impl Content for Site {
             *last = Snapshot { shown, body };
         }
         last.body.clone()
+    }
+
+    fn events(&self, filter: &Filter, details: bool) -> Bytes {
+        let views = self.views();
+        render_events(views.iter().map(|view| &**view), filter, details).into()
     }
 
     fn ready(&self) -> bool {
