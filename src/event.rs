@@ -6,11 +6,12 @@
 //! order of events of one poll is that of a handover (let go, let in, queue up), and proves nothing.
 //!
 //! Pure. Its input is what the tracker says has changed, with the pictures before and after;
-//! [`History`] is published with the view, and `json` makes the answer of `/api/v1/events` of it. It
-//! must not know who asks.
+//! [`History`] is published with the view, and `json` makes the answer of `/api/v1/events` of it;
+//! `notice` says what is worth a line in the log. It must not know who asks.
 
 mod filter;
 mod json;
+mod notice;
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 pub use filter::{Filter, ParseFilterError};
 pub use json::render_events;
+pub use notice::{LONG, Lasting, Notice, Notices};
 
 use crate::key::Key;
 use crate::mode::Mode;

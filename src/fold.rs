@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
-use crate::event::{Event, History};
+use crate::event::{Event, History, Notice, Notices};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
@@ -31,6 +31,7 @@ pub struct Fold {
     tracker: Tracker,
     series: SeriesSet,
     history: Arc<History>,
+    notices: Notices,
     /// The last one, to tell of what is gone since. Whoever publishes it has it too.
     picture: Option<Arc<Picture>>,
     /// Told by every 15th sample only.
@@ -64,6 +65,7 @@ impl Fold {
             tracker: Tracker::default(),
             series: SeriesSet::new(applications, limits),
             history: Arc::default(),
+            notices: Notices::default(),
             picture: None,
             table_entries: None,
             previous: None,
@@ -89,6 +91,17 @@ impl Fold {
         view.counters = Arc::new(self.series.counters().clone());
         view.registered = Arc::new(self.series.registered().clone());
         view.datnames = self.series.datnames().cloned().collect();
+    }
+
+    /// Takes all events for worth a line in the log.
+    pub fn tell_all_events(&mut self) {
+        self.notices.tell_all();
+    }
+
+    /// What the last sample showed that is worth a line in the log.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        let now = self.previous.unwrap_or(Timestamp::from_unix_micros(0));
+        self.notices.take(now)
     }
 
     /// A new registry: labels, limits and declared scopes follow at the next sample. Hashes have to
@@ -190,11 +203,15 @@ impl Fold {
         let picture = Arc::new(Picture::draw(sample, tracker, chains, names, &self.series));
         let holder_changes = self.series.count(&picture, &changes, elapsed);
         let before = self.picture.take();
+        self.notices.observe_picture(before.as_deref(), &picture);
         if !changes.is_empty() {
             let events = Event::draw_all(before.as_deref(), &picture, &changes, &holder_changes);
             // Readers have the one before, so this copies it: pointers, no events.
             let history = Arc::make_mut(&mut self.history);
-            events.for_each(|event| history.push(Arc::new(event)));
+            for event in events.map(Arc::new) {
+                self.notices.observe_event(&event);
+                history.push(event);
+            }
         }
         self.picture = Some(picture.clone());
         picture

@@ -49,7 +49,9 @@ pub async fn serve(
             Backoff::default(),
         );
         views.push(view);
-        tasks.spawn(poller.with_inspected(inspected).run());
+        let poller = poller.with_inspected(inspected);
+        let poller = if config.logs_events { poller.with_events_logged() } else { poller };
+        tasks.spawn(poller.run());
     }
     tasks.spawn(registry_files.run(hangup));
     let options = server::Options {

@@ -321,6 +321,87 @@ fn the_few_events_of_a_quiet_lock_outlast_those_of_busy_ones() {
     assert_eq!(history.newest_first().next().unwrap().at, at(2 + rounds));
 }
 
+/// The lines for the log after a poll, in short.
+fn lines(story: &mut Story) -> Vec<String> {
+    let pid = |party: &Party| party.id.pid().unwrap();
+    let line = |notice| match notice {
+        Notice::Lasts(hold) => {
+            format!("{} lasts {} s", pid(&hold.party), hold.seen_for.as_secs())
+        }
+        Notice::Happened(event) => format!("{} {}", pid(&event.party), event.kind.as_str()),
+        Notice::LeftOut(lines) => format!("left out {lines}"),
+    };
+    story.fold.take_notices().into_iter().map(line).collect()
+}
+
+#[test]
+fn a_hold_of_a_named_lock_that_lasts_is_told_once_when_it_has_and_when_it_ends() {
+    let mut story = Story::begin();
+    let both = || vec![holds(7, NIGHTLY), holds(8, Key::bigint(1))];
+    let polls = [
+        (1, both(), vec![]),
+        (10, both(), vec![]),
+        (11, both(), vec!["7 lasts 10 s".to_owned()]),
+        (12, both(), vec![]),
+        (600, both(), vec![]),
+        (601, vec![], vec!["7 hold_ended".to_owned()]),
+        (602, vec![holds(9, NIGHTLY)], vec![]),
+        (603, vec![], vec![]),
+    ];
+    for (seconds, advisory, expected) in polls {
+        story.poll(seconds, advisory);
+        assert_eq!(lines(&mut story), expected, "at {seconds}");
+    }
+}
+
+#[test]
+fn a_hold_that_was_there_for_long_at_the_first_poll_is_told_at_once() {
+    let mut story = Story::begin();
+    let source = Source { name: "registry.yaml".into(), text: REGISTRY.into() };
+    let registry = Arc::new(Registry::parse(&[source]).unwrap());
+    story.fold = Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS);
+    let mut first = sample(100, vec![holds(7, NIGHTLY)]);
+    for backend in first.backends.iter_mut().flatten() {
+        backend.state = State::Idle;
+        backend.state_change = Some(at(40));
+    }
+    story.observe(&first);
+    assert_eq!(lines(&mut story), ["7 lasts 60 s"]);
+}
+
+#[test]
+fn everything_is_told_to_those_who_asked() {
+    let mut story = Story::begin();
+    story.fold.tell_all_events();
+    story.poll(1, vec![holds(7, Key::bigint(1)), waits(8, Key::bigint(1), 1)]);
+    assert_eq!(lines(&mut story), ["7 hold_began", "8 wait_began"]);
+    story.poll(2, vec![holds(8, Key::bigint(1))]);
+    let expected = ["7 hold_ended", "8 wait_ended", "8 hold_began", "8 holder_changed"];
+    assert_eq!(lines(&mut story), expected);
+}
+
+#[test]
+fn a_burst_writes_a_bounded_number_of_lines_and_says_how_many_were_left_out() {
+    let mut story = Story::begin();
+    story.fold.tell_all_events();
+    let burst = KeyGroup { keys: (1000..21_000).map(Key::bigint).collect(), ..holds(8, NIGHTLY) };
+    story.poll(1, vec![burst.clone()]);
+    let first = lines(&mut story);
+    assert_eq!(first.len(), 101);
+    assert_eq!(first.last().unwrap(), "left out 19900");
+    // What lasts is told whatever else there is; what else there is, at a pace.
+    story.poll(2, vec![holds(7, NIGHTLY)]);
+    assert_eq!(lines(&mut story).len(), 10);
+    story.poll(11, vec![holds(7, NIGHTLY)]);
+    assert_eq!(lines(&mut story), ["left out 19991"]);
+    story.poll(12, vec![holds(7, NIGHTLY), burst]);
+    let third = lines(&mut story);
+    assert_eq!(third[0], "7 lasts 10 s");
+    assert_eq!(third.len(), 101);
+    story.poll(13, vec![]);
+    assert_eq!(lines(&mut story)[0], "7 hold_ended");
+}
+
 #[test]
 fn what_is_too_much_is_taken_from_those_that_have_most() {
     for (sizes, capacity, expected) in [
