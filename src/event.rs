@@ -124,9 +124,9 @@ impl Event {
         changes: &'a [Change],
         holder_changes: &'a [HolderChange],
     ) -> impl Iterator<Item = Self> + 'a {
-        // A picture of a later moment than this one's is of a clock that was set back.
-        let before = before.filter(|before| before.at <= after.at);
-        let scene = Scene { before, after };
+        // The server's clock may have been set back: then the picture before bounds nothing.
+        let bound = before.map(|before| before.at).filter(|at| *at <= after.at);
+        let scene = Scene { before, bound, after };
         let mut changes: Vec<&Change> = changes.iter().collect();
         // The tracker's order is that of a hash map.
         changes.sort_by_key(|change| (rank(change), change.key(), session_id(change)));
@@ -162,6 +162,8 @@ const fn session_id(change: &Change) -> &SessionId {
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     before: Option<&'a Picture>,
+    /// What happened did not happen before this moment, on the server's clock.
+    bound: Option<Timestamp>,
     after: &'a Picture,
 }
 
@@ -180,11 +182,11 @@ impl Scene<'_> {
                     seen_for: Some(before.at.since(holder.since)),
                     at_least: (holder.proved_since < before.at)
                         .then(|| before.at.since(holder.proved_since)),
-                    at_most: holder.not_before.map(|start| after.at.since(start)),
+                    at_most: self.bound.and(holder.not_before).map(|start| after.at.since(start)),
                 };
                 let (mode, kind) = (id.mode.clone(), EventKind::HoldEnded(length));
                 let event = self.event(lock, mode, Party::of_holder(holder), kind);
-                Some(Event { not_before: Some(before.at), ..event })
+                Some(Event { not_before: self.bound, ..event })
             }
             Change::WaitBegan { id } => {
                 let lock = after.lock(id.key)?;
@@ -193,7 +195,7 @@ impl Scene<'_> {
                 let event = self.event(lock, id.mode.clone(), party, EventKind::WaitBegan);
                 Some(match waiter.since {
                     Some(start) => Event { not_before: Some(start), not_after: start, ..event },
-                    None => Event { not_before: self.before.map(|before| before.at), ..event },
+                    None => Event { not_before: self.bound, ..event },
                 })
             }
             Change::WaitEnded { id, outcome, duration } => {
@@ -204,11 +206,11 @@ impl Scene<'_> {
                     estimate: Some(*duration),
                     seen_for: None,
                     at_least: waiter.since.map(|start| before.at.since(start)),
-                    at_most: waiter.since.map(|start| after.at.since(start)),
+                    at_most: self.bound.and(waiter.since).map(|start| after.at.since(start)),
                 };
                 let (mode, kind) = (id.mode.clone(), EventKind::WaitEnded(*outcome, length));
                 let event = self.event(lock, mode, Party::of_waiter(waiter), kind);
-                Some(Event { not_before: Some(before.at), ..event })
+                Some(Event { not_before: self.bound, ..event })
             }
         }
     }
@@ -272,23 +274,31 @@ impl History {
     }
 
     fn trim(&mut self) {
-        let mut sizes: HashMap<Option<&LockSeries>, usize> = HashMap::new();
+        let mut parts: HashMap<Option<&LockSeries>, usize> = HashMap::new();
+        let mut sizes: Vec<usize> = Vec::new();
+        let mut part_of = Vec::with_capacity(self.events.len());
         for event in &self.events {
-            *sizes.entry(event.series.as_ref()).or_default() += 1;
-        }
-        let level = level(sizes.into_values().collect(), AFTER_TRIM);
-        let mut kept: HashMap<Option<LockSeries>, usize> = HashMap::new();
-        let mut newest_first = Vec::with_capacity(CAPACITY);
-        for event in self.events.drain(..).rev() {
-            let count = kept.entry(event.series.clone()).or_default();
-            if *count < level && newest_first.len() < AFTER_TRIM {
-                *count += 1;
-                newest_first.push(event);
-            } else {
-                self.forgotten += 1;
+            let part = *parts.entry(event.series.as_ref()).or_insert(sizes.len());
+            if part == sizes.len() {
+                sizes.push(0);
             }
+            sizes[part] += 1;
+            part_of.push(part);
         }
-        self.events.extend(newest_first.into_iter().rev());
+        let (level, before) = (level(sizes.clone(), AFTER_TRIM), self.events.len());
+        let mut part_of = part_of.into_iter();
+        // The oldest come first, so of each part they go.
+        self.events.retain(|_| {
+            let size = part_of.next().and_then(|part| sizes.get_mut(part));
+            size.is_none_or(|size| {
+                let is_kept = *size <= level;
+                *size -= usize::from(!is_kept);
+                is_kept
+            })
+        });
+        // With more locks than places the newest stay.
+        self.events.drain(..self.events.len().saturating_sub(AFTER_TRIM));
+        self.forgotten += (before - self.events.len()) as u64;
     }
 
     /// All of them, the newest first.
@@ -303,7 +313,7 @@ impl History {
 }
 
 /// The most that each part may keep so that all of them together keep no more than `capacity`; one
-/// at least, for the rest see to it that the newest go first.
+/// at least.
 fn level(mut sizes: Vec<usize>, capacity: usize) -> usize {
     sizes.sort_by_key(|size| Reverse(*size));
     let mut left = capacity;

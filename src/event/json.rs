@@ -4,7 +4,6 @@
 //! is unknown is null, and what identifies persons, hosts and data is left out unless the reader may
 //! see details.
 
-use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,18 +25,28 @@ pub fn render_events<'a>(
     filter: &Filter,
     details: bool,
 ) -> Vec<u8> {
-    let (mut servers, mut wanted) = (Vec::new(), Vec::new());
-    for view in views.into_iter().filter(|view| filter.wants_server(&view.server)) {
-        let server = &*view.server;
-        servers.push(ServerJson { server, forgotten: view.events.forgotten() });
-        let of_server = view.events.newest_first().filter(|event| filter.wants(server, event));
-        wanted.extend(of_server.take(filter.limit).map(|event| (server, event)));
-    }
-    // Stable: within a server the order stays.
-    wanted.sort_by_key(|(_, event): &(&str, &Arc<Event>)| Reverse(event.at_local));
-    wanted.truncate(filter.limit);
-    let events = wanted.iter().map(|(server, event)| EventJson::of(server, event, details));
-    let answer = Answer { schema: 1, servers, events: events.collect() };
+    let views: Vec<&View> =
+        views.into_iter().filter(|view| filter.wants_server(&view.server)).collect();
+    let servers = views
+        .iter()
+        .map(|view| ServerJson { server: &view.server, forgotten: view.events.forgotten() });
+    let mut queues: Vec<_> = views
+        .iter()
+        .map(|view| {
+            let wanted = |event: &&Arc<Event>| filter.wants(&view.server, event);
+            let mut queue = view.events.newest_first().filter(wanted);
+            (&*view.server, queue.next(), queue)
+        })
+        .collect();
+    // Merged by our clock; within a server the order stays, even where our clock was set back.
+    let newest = std::iter::from_fn(|| {
+        let (server, next, queue) =
+            queues.iter_mut().max_by_key(|(_, next, _)| next.map(|event| event.at_local))?;
+        let event = std::mem::replace(next, queue.next())?;
+        Some(EventJson::of(server, event, details))
+    });
+    let events = newest.take(filter.limit).collect();
+    let answer = Answer { schema: 1, servers: servers.collect(), events };
     // Strings and numbers in plain structs: there is nothing in it that could fail to serialize.
     let mut json = serde_json::to_vec(&answer).unwrap_or_default();
     json.push(b'\n');

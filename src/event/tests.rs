@@ -223,6 +223,20 @@ fn a_failed_poll_widens_the_bounds_and_loses_nothing() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_takes_the_bounds_and_not_the_event() {
+    let mut story = Story::begin();
+    story.poll(100, vec![holds(7, NIGHTLY), waits(8, NIGHTLY, 99)]);
+    story.poll(101, vec![holds(7, NIGHTLY), waits(8, NIGHTLY, 99)]);
+    story.poll(50, vec![]);
+    let events = story.events(false);
+    for (event, name) in events.iter().zip(["wait_ended", "hold_ended"]) {
+        assert_eq!(event["event"], name);
+        assert_eq!((&event["not_before"], &event["at_most_seconds"]), (&Value::Null, &Value::Null));
+    }
+    assert_eq!(events[1]["seen_for_seconds"], 1.0);
+}
+
+#[test]
 fn persons_hosts_and_values_are_for_those_who_may_see_details() {
     let mut story = Story::begin();
     let prepared = Sample {
@@ -282,7 +296,7 @@ fn only_what_is_asked_for_is_shown_the_newest_first_over_all_servers() {
     let mut other = Story::begin();
     // Its clock is an hour ahead, ours is not.
     let sample = sample(3601, vec![holds(9, NIGHTLY)]);
-    other.observe(&Sample { at_local: at(1 - 999), ..sample });
+    other.observe(&Sample { at_local: at(3 - 1000), ..sample });
     let other = View { server: "orders-2".into(), ..other.view() };
     let views = [other, story.view()];
     let asked = |query| {
@@ -400,6 +414,25 @@ fn a_burst_writes_a_bounded_number_of_lines_and_says_how_many_were_left_out() {
     assert_eq!(third.len(), 101);
     story.poll(13, vec![]);
     assert_eq!(lines(&mut story)[0], "7 hold_ended");
+}
+
+#[test]
+fn of_more_locks_than_there_are_places_the_newest_events_stay() {
+    let mut story = Story::begin();
+    story.poll(1, vec![holds(7, NIGHTLY)]);
+    let newest = story.view().events.newest_first().next().unwrap().clone();
+    let mut history = History::default();
+    let pushed = 3 * CAPACITY;
+    for number in 0..pushed {
+        let text = |text: &str| Arc::<str>::from(text);
+        let lock = format!("lock {number}").into();
+        let series = Some(LockSeries { datname: text("app"), lock, key: text("42") });
+        history.push(Arc::new(Event { series, ..Event::clone(&newest) }));
+    }
+    let kept: Vec<_> = history.newest_first().filter_map(|event| event.lock()).collect();
+    assert!((AFTER_TRIM..CAPACITY).contains(&kept.len()), "{}", kept.len());
+    assert_eq!(kept[0], format!("lock {}", pushed - 1));
+    assert_eq!(history.forgotten(), u64::try_from(pushed - kept.len()).unwrap());
 }
 
 #[test]
