@@ -302,6 +302,18 @@ pub struct LogArgs {
         default_value = "logfmt"
     )]
     pub format: LogFormat,
+
+    /// Log every hold and wait that is seen to begin or end
+    ///
+    /// Otherwise only holds of named locks that last 10 s or longer, once they have and when they
+    /// end. Of very many at once a part is logged, and how many lines were left out.
+    #[arg(
+        long = "log.events",
+        env = "LOCKS_LOG_EVENTS",
+        hide_env_values = true,
+        value_parser = BoolishValueParser::new()
+    )]
+    pub events: bool,
 }
 
 /// A text as it was typed that may hold a password, kept out of debug output.
@@ -494,6 +506,7 @@ mod tests {
         assert_eq!(args.web.telemetry_path, "/metrics");
         assert!(!args.web.show_details);
         assert_eq!((args.log.level, args.log.format), (LogLevel::Info, LogFormat::Logfmt));
+        assert!(!args.log.events);
     }
 
     #[test]

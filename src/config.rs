@@ -42,6 +42,8 @@ pub struct Config {
     pub limits: Limits,
     /// What is served.
     pub web: Web,
+    /// Whether everything that happens is worth a line in the log.
+    pub logs_events: bool,
     /// What is accepted, yet better done otherwise: to be logged once.
     pub warnings: Vec<Warning>,
     /// Only this file can write it, so only `new` makes a `Config`.
@@ -247,6 +249,7 @@ impl Config {
             applications,
             limits,
             web: web(args)?,
+            logs_events: args.log.events,
             warnings,
             _validated: (),
         })

@@ -2,7 +2,7 @@
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
 //! the tracker says what is one hold, the chains who waits for whom, the series say under which labels it counts, the picture is
-//! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
+//! drawn, and what changed is counted and remembered as events. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
+use crate::event::{Event, History, Notice, Notices};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
@@ -29,6 +30,10 @@ pub struct Fold {
     names: Names,
     tracker: Tracker,
     series: SeriesSet,
+    history: Arc<History>,
+    notices: Notices,
+    /// The last one, to tell of what is gone since. Whoever publishes it has it too.
+    picture: Option<Arc<Picture>>,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
@@ -59,6 +64,9 @@ impl Fold {
             names: Names::default(),
             tracker: Tracker::default(),
             series: SeriesSet::new(applications, limits),
+            history: Arc::default(),
+            notices: Notices::default(),
+            picture: None,
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
@@ -79,9 +87,21 @@ impl Fold {
     pub fn fill(&self, view: &mut View) {
         view.polls.observed = self.observed;
         view.table_entries = self.table_entries;
+        view.events = self.history.clone();
         view.counters = Arc::new(self.series.counters().clone());
         view.registered = Arc::new(self.series.registered().clone());
         view.datnames = self.series.datnames().cloned().collect();
+    }
+
+    /// Takes all events for worth a line in the log.
+    pub fn tell_all_events(&mut self) {
+        self.notices.tell_all();
+    }
+
+    /// What the last sample showed that is worth a line in the log.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        let now = self.previous.unwrap_or(Timestamp::from_unix_micros(0));
+        self.notices.take(now)
     }
 
     /// A new registry: labels, limits and declared scopes follow at the next sample. Hashes have to
@@ -167,7 +187,7 @@ impl Fold {
 
     /// Folds one sample in and draws the picture after it. `longest_gap` caps the time for which
     /// the sample is taken to stand.
-    pub fn observe(&mut self, sample: &Sample, longest_gap: Duration) -> Picture {
+    pub fn observe(&mut self, sample: &Sample, longest_gap: Duration) -> Arc<Picture> {
         let elapsed =
             self.previous.map_or(Duration::ZERO, |previous| sample.at_local.since(previous));
         let elapsed = elapsed.min(longest_gap);
@@ -180,8 +200,20 @@ impl Fold {
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
-        let picture = Picture::draw(sample, tracker, chains, names, &self.series);
-        self.series.count(&picture, &changes, elapsed);
+        let picture = Arc::new(Picture::draw(sample, tracker, chains, names, &self.series));
+        let holder_changes = self.series.count(&picture, &changes, elapsed);
+        let before = self.picture.take();
+        self.notices.observe_picture(before.as_deref(), &picture);
+        if !changes.is_empty() {
+            let events = Event::draw_all(before.as_deref(), &picture, &changes, &holder_changes);
+            // Readers have the one before, so this copies it: pointers, no events.
+            let history = Arc::make_mut(&mut self.history);
+            for event in events.map(Arc::new) {
+                self.notices.observe_event(&event);
+                history.push(event);
+            }
+        }
+        self.picture = Some(picture.clone());
         picture
     }
 }

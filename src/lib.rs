@@ -23,7 +23,8 @@
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
-//! | [`fold`] | one server's memory: the five above in their order | |
+//! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
+//! | [`fold`] | one server's memory: the six above in their order | |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
@@ -65,8 +66,8 @@
 //! # Words
 //!
 //! One word for one idea, in code, labels, metrics and prose: *key*, *lock* (a named key), *mode*,
-//! *scope*, *hold*, *wait*, *holder*, *waiter*, *root*, *sample*, *view*, *poll*. Verbs by kind: `fetch_`,
-//! `connect`, `serve` do I/O; `decode_` makes values of columns, `parse_` of text; `observe` changes
+//! *scope*, *hold*, *wait*, *holder*, *waiter*, *root*, *event*, *sample*, *view*, *poll*. Verbs by kind:
+//! `fetch_`, `connect`, `serve` do I/O; `decode_` makes values of columns, `parse_` of text; `observe` changes
 //! state; `render_` makes text.
 
 pub mod cli;
@@ -91,6 +92,8 @@ pub mod series;
 pub mod slot;
 
 pub mod view;
+
+pub mod event;
 
 pub mod fold;
 

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits};
+use crate::event::{Event, EventKind, Length, Notice};
 use crate::fold::{Fold, Nameless};
 use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
@@ -22,7 +23,7 @@ use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::series::LockSeries;
 use crate::timestamp::Timestamp;
-use crate::view::{Failure, Picture, Polls, View};
+use crate::view::{Failure, Party, Picture, Polls, View};
 
 /// Names are read again this often; what failed beside a poll is tried again sooner.
 const NAMES_EVERY: Duration = Duration::from_secs(60);
@@ -204,6 +205,12 @@ impl Poller {
         self.inspected = Some(inspected);
         self.take_inspected();
         self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
+    /// The same, with a line in the log for everything that happens.
+    pub fn with_events_logged(mut self) -> Self {
+        self.fold.tell_all_events();
         self
     }
 
@@ -402,9 +409,10 @@ impl Poller {
         polls.interval = self.stretch.interval(self.rhythm, sample);
         self.view.failure = None;
         self.view.pooled_connection = pooler.verdict();
-        self.view.picture = Some(Arc::new(picture));
+        self.view.picture = Some(picture);
         self.publish();
         self.log_conflicts();
+        self.log_notices();
     }
 
     fn publish_failure(&mut self, error: &PollError) {
@@ -440,6 +448,33 @@ impl Poller {
                     %conflict,
                     "a key of the registry has several names; its label shows all"
                 );
+            }
+        }
+    }
+
+    /// Holds that last, and where it was asked for all that happens. What names persons and data
+    /// (roles, addresses, parameters) is for those who ask the server, not for a log.
+    fn log_notices(&mut self) {
+        let server = &self.server.name;
+        for notice in self.fold.take_notices() {
+            match notice {
+                Notice::Lasts(hold) => tracing::info!(
+                    %server,
+                    datname = &*hold.label.datname,
+                    lock = hold.label.resolution.lock.as_deref(),
+                    key = %hold.key.key,
+                    mode = hold.mode.as_str(),
+                    pid = hold.party.id.pid().map(|pid| pid.0),
+                    application_name = hold.party.session.application_name.as_deref(),
+                    seen_for_seconds = hold.seen_for.as_secs_f64(),
+                    "hold lasts"
+                ),
+                Notice::Happened(event) => log_event(server, &event),
+                Notice::LeftOut(lines) => tracing::info!(
+                    %server,
+                    lines,
+                    "left out lines about holds and waits, of which there are too many"
+                ),
             }
         }
     }
@@ -520,6 +555,34 @@ impl Poller {
             );
         }
     }
+}
+
+fn log_event(server: &str, event: &Event) {
+    let (from, outcome, length) = match &event.kind {
+        EventKind::HoldBegan | EventKind::WaitBegan => (None, None, Length::default()),
+        EventKind::HoldEnded(length) => (None, None, *length),
+        EventKind::WaitEnded(outcome, length) => (None, Some(outcome.as_str()), *length),
+        EventKind::HolderChanged { from } => (Some(from), None, Length::default()),
+    };
+    let pid = |party: &Party| party.id.pid().map(|pid| pid.0);
+    let seconds = |duration: Option<Duration>| duration.map(|one| one.as_secs_f64());
+    tracing::info!(
+        server,
+        datname = &*event.datname,
+        lock = event.lock(),
+        key = %event.key,
+        mode = event.mode.as_str(),
+        pid = pid(&event.party),
+        application_name = event.party.session.application_name.as_deref(),
+        from_pid = from.and_then(pid),
+        from_application_name = from.and_then(|from| from.session.application_name.as_deref()),
+        outcome,
+        seen_for_seconds = seconds(length.seen_for),
+        at_least_seconds = seconds(length.at_least),
+        at_most_seconds = seconds(length.at_most),
+        "{}",
+        event.kind.as_str().replace('_', " ")
+    );
 }
 
 impl PoolerWatch {

@@ -24,7 +24,7 @@ use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, SessionId, Tracker, WaitOutcome};
-use crate::view::{Lock, Picture};
+use crate::view::{Lock, Party, Picture};
 
 /// `key`, `application_name` or `datname` past its bound.
 pub const OTHER: &str = "other";
@@ -135,6 +135,17 @@ pub struct Histogram {
     pub sum: f64,
 }
 
+/// Another session holds a key than the one that held it last.
+#[derive(Clone, Debug)]
+pub struct HolderChange {
+    /// The key.
+    pub key: KeyId,
+    /// Who held it, as it was last seen with it.
+    pub from: Party,
+    /// Who holds it now.
+    pub to: SessionId,
+}
+
 /// A series that stays once it began: a lock of the registry.
 #[derive(Clone, Debug)]
 pub struct Registered {
@@ -163,7 +174,7 @@ pub struct SeriesSet {
     /// asked whether it still calls one of them so. A few are kept, for an entry of its own may
     /// take one out of a pattern.
     witnesses: HashMap<LockSeries, Vec<KeyId>>,
-    last_holder: HashMap<LockSeries, (SessionId, Option<Timestamp>)>,
+    last_holder: HashMap<LockSeries, Party>,
     /// Labels of databases, as long as they have a slot.
     datnames: BTreeMap<DatabaseOid, Arc<str>>,
     /// Labels of databases that the registry names: their series are there from the start.
@@ -370,23 +381,31 @@ impl SeriesSet {
     }
 
     /// Counts what changed since the last poll, and the time since then for all who hold or wait.
-    pub fn count(&mut self, picture: &Picture, changes: &[Change], elapsed: Duration) {
+    /// Returns the changes of holders that it counted.
+    pub fn count(
+        &mut self,
+        picture: &Picture,
+        changes: &[Change],
+        elapsed: Duration,
+    ) -> Vec<HolderChange> {
+        let mut holder_changes = Vec::new();
         let mut begun: HashSet<KeyId> = HashSet::new();
         for change in changes {
             self.count_change(change);
-            if let Change::HoldBegan { key } = change {
-                begun.insert(*key);
+            if let Change::HoldBegan { id } = change {
+                begun.insert(id.key);
             }
         }
         for lock in &picture.locks {
             self.count_lock(lock, elapsed);
-            self.observe_holder(lock, begun.contains(&lock.id));
+            holder_changes.extend(self.observe_holder(lock, begun.contains(&lock.id)));
             if let Some(registered) = self.registered.get_mut(&lock.label.series)
                 && !lock.holders.is_empty()
             {
                 registered.last_held = Some(picture.at_local);
             }
         }
+        holder_changes
     }
 
     fn decide_label(
@@ -680,13 +699,7 @@ impl SeriesSet {
     }
 
     fn count_change(&mut self, change: &Change) {
-        let key = match change {
-            Change::HoldBegan { key }
-            | Change::HoldEnded { key, .. }
-            | Change::WaitBegan { key }
-            | Change::WaitEnded { key, .. } => *key,
-        };
-        let Some(label) = self.label(key).cloned() else { return };
+        let Some(label) = self.label(change.key()).cloned() else { return };
         let LockSeries { datname, lock, .. } = label.series.clone();
         let has_begun = match change {
             Change::HoldBegan { .. } | Change::WaitBegan { .. } => true,
@@ -736,25 +749,19 @@ impl SeriesSet {
     }
 
     /// A change of the session that holds a key alone. Readers that come and go are no change.
-    fn observe_holder(&mut self, lock: &Lock, has_begun: bool) {
+    fn observe_holder(&mut self, lock: &Lock, has_begun: bool) -> Option<HolderChange> {
         if !lock.label.is_single {
-            return;
+            return None;
         }
-        let Some(holder) =
-            lock.holders.iter().find(|holder| holder.mode.conflicts_with(&holder.mode))
-        else {
-            return;
-        };
-        let now = (holder.id.clone(), holder.session.backend_start);
+        let holder = lock.holders.iter().find(|holder| holder.mode.conflicts_with(&holder.mode))?;
+        let now = Party::of_holder(holder);
         let before = self.last_holder.insert(lock.label.series.clone(), now.clone());
         // Without a hold that began it is the same holder: a start that was hidden has become
         // visible, or its transaction was prepared.
-        if has_begun
-            && before.is_some_and(|before| before != now)
-            && let Some(counters) = self.counters.keys.get_mut(&lock.label.series)
-        {
-            counters.holder_changes = counters.holder_changes.map(|changes| changes + 1);
-        }
+        let from = before.filter(|before| has_begun && !before.is_same(&now))?;
+        let counters = self.counters.keys.get_mut(&lock.label.series)?;
+        counters.holder_changes = counters.holder_changes.map(|changes| changes + 1);
+        Some(HolderChange { key: lock.id, from, to: now.id })
     }
 
     /// Takes back slots, and with them the counters that nobody adds to any more.

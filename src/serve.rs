@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::event::{Filter, render_events};
 use crate::inspector::Inspector;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
@@ -48,7 +49,9 @@ pub async fn serve(
             Backoff::default(),
         );
         views.push(view);
-        tasks.spawn(poller.with_inspected(inspected).run());
+        let poller = poller.with_inspected(inspected);
+        let poller = if config.logs_events { poller.with_events_logged() } else { poller };
+        tasks.spawn(poller.run());
     }
     tasks.spawn(registry_files.run(hangup));
     let options = server::Options {
@@ -140,6 +143,11 @@ impl Content for Site {
             *last = Snapshot { shown, body };
         }
         last.body.clone()
+    }
+
+    fn events(&self, filter: &Filter, details: bool) -> Bytes {
+        let views = self.views();
+        render_events(views.iter().map(|view| &**view), filter, details).into()
     }
 
     fn ready(&self) -> bool {

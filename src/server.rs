@@ -5,6 +5,7 @@
 //! | telemetry path, `/metrics` unless configured | every family, in the format the client accepts |
 //! | `/` | the page for people |
 //! | `/api/v1/locks` | the snapshot as JSON |
+//! | `/api/v1/events` | what happened lately, as JSON |
 //! | `/-/healthy` | 200 while the process works |
 //! | `/-/ready` | 200 once the first poll was tried, 503 before |
 //!
@@ -37,6 +38,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
+use crate::event::Filter;
 use crate::metrics::exposition::Format;
 
 use listener::Acceptor;
@@ -56,6 +58,9 @@ pub trait Content: Send + Sync + 'static {
     /// parameters, client addresses, roles, gids.
     fn snapshot(&self, details: bool) -> Bytes;
 
+    /// The JSON of `/api/v1/events`, with the same meaning of `details`.
+    fn events(&self, filter: &Filter, details: bool) -> Bytes;
+
     /// Whether the first poll was tried, whatever came of it.
     fn ready(&self) -> bool;
 }
@@ -65,7 +70,7 @@ pub trait Content: Send + Sync + 'static {
 pub struct Options {
     /// The path of the metrics, with its leading slash. It goes before any other path.
     pub telemetry_path: String,
-    /// Whether every peer gets the snapshot with details, not only those on this machine.
+    /// Whether every peer gets the JSON with details, not only those on this machine.
     pub show_details: bool,
     /// Names by which clients may call this server beside IP addresses and `localhost`. `None`
     /// allows every name, which is for servers that authenticate.
@@ -225,6 +230,17 @@ async fn respond(
             set(&mut response, header::VARY, "Accept-Encoding");
             response
         }
+        "/api/v1/events" => {
+            let filter = match Filter::parse(head.uri.query()) {
+                Ok(filter) => filter,
+                Err(error) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+            };
+            let details = options.show_details || is_on_this_machine(peer, &head.headers);
+            let render = move || content.events(&filter, details);
+            let mut response = compressible(head, "application/json", render).await;
+            set(&mut response, header::VARY, "Accept-Encoding");
+            response
+        }
         "/" => {
             let page = page::render_page(&options.telemetry_path);
             let mut response = plain(StatusCode::OK, "text/html; charset=utf-8", page.into());
@@ -268,8 +284,8 @@ fn is_on_this_machine(peer: IpAddr, headers: &HeaderMap) -> bool {
             .any(|name| headers.contains_key(name))
 }
 
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    plain(status, "text/plain; charset=utf-8", Bytes::from_static(body.as_bytes()))
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    plain(status, "text/plain; charset=utf-8", body.into())
 }
 
 /// A response whose body is compressed where the client accepts it. Rendered beside the thread that
@@ -364,6 +380,10 @@ mod tests {
 
         fn snapshot(&self, details: bool) -> Bytes {
             format!("{{\"details\":{details}}}").into()
+        }
+
+        fn events(&self, filter: &Filter, details: bool) -> Bytes {
+            format!("{{\"limit\":{},\"details\":{details}}}", filter.limit).into()
         }
 
         fn ready(&self) -> bool {
@@ -488,6 +508,7 @@ mod tests {
             ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8", "metrics as Text\n"),
             ("/metrics?x=1", 200, "text/plain; version=0.0.4; charset=utf-8", "metrics as Text\n"),
             ("/api/v1/locks", 200, "application/json", "{\"details\":true}"),
+            ("/api/v1/events?limit=7", 200, "application/json", "{\"limit\":7,\"details\":true}"),
             ("/-/healthy", 200, "text/plain; charset=utf-8", "healthy\n"),
             ("/-/ready", 200, "text/plain; charset=utf-8", "ready\n"),
             ("/metrics/", 404, "text/plain; charset=utf-8", "not found: / lists what there is\n"),
@@ -509,7 +530,8 @@ mod tests {
     #[tokio::test]
     async fn every_answer_has_a_length_and_forbids_caches_and_guesses() {
         let server = start_default();
-        for path in ["/", "/metrics", "/api/v1/locks", "/-/healthy", "/-/ready", "/nowhere"] {
+        let paths = ["/", "/metrics", "/api/v1/locks", "/api/v1/events", "/api/v1/events?x"];
+        for path in paths.into_iter().chain(["/-/healthy", "/-/ready", "/nowhere"]) {
             for encoding in ["Accept-Encoding: gzip", "Accept-Encoding: identity"] {
                 let reply = get(&server, path, &[encoding]).await;
                 assert_eq!(reply.headers["cache-control"], "no-store", "{path}");
@@ -517,6 +539,16 @@ mod tests {
                 assert!(!reply.headers.contains_key("transfer-encoding"), "{path}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_query_for_events_that_is_not_understood_is_told_why() {
+        let server = start_default();
+        let reply = get(&server, "/api/v1/events?limit=0", &[]).await;
+        assert_eq!((reply.status, reply.text()), (400, "limit is not between 1 and 10000\n"));
+        let reply = get(&server, "/api/v1/events?since=now", &[]).await;
+        assert_eq!(reply.status, 400);
+        assert!(reply.text().starts_with("unknown parameter: use server, lock"));
     }
 
     #[tokio::test]
@@ -552,7 +584,9 @@ mod tests {
     #[tokio::test]
     async fn head_has_the_headers_of_get_and_no_body() {
         let server = start_default();
-        for path in ["/", "/metrics", "/api/v1/locks", "/-/healthy", "/nowhere"] {
+        for path in
+            ["/", "/metrics", "/api/v1/events", "/api/v1/events?x", "/-/healthy", "/nowhere"]
+        {
             let mut client = Client::connect(&server).await;
             client.send(&request("HEAD", path, &["Connection: close"])).await;
             let mut head = client.read_head().await;
@@ -573,6 +607,7 @@ mod tests {
         for (path, vary, body) in [
             ("/metrics", "Accept, Accept-Encoding", "metrics as Text\n"),
             ("/api/v1/locks", "Accept-Encoding", "{\"details\":true}"),
+            ("/api/v1/events", "Accept-Encoding", "{\"limit\":1000,\"details\":true}"),
         ] {
             let reply = get(&server, path, &["Accept-Encoding: gzip"]).await;
             assert_eq!(reply.headers["content-encoding"], "gzip", "{path}");
@@ -610,6 +645,8 @@ mod tests {
         let body = |reply: Reply| reply.text().to_owned();
         assert_eq!(body(get(&server, "/api/v1/locks", &[]).await), "{\"details\":true}");
         let forwarded = ["X-Forwarded-For: 203.0.113.9"];
+        let events = body(get(&server, "/api/v1/events", &forwarded).await);
+        assert_eq!(events, "{\"limit\":1000,\"details\":false}");
         assert_eq!(body(get(&server, "/api/v1/locks", &forwarded).await), "{\"details\":false}");
 
         let shown = start(Fake::default(), Options { show_details: true, ..Options::default() });
@@ -645,7 +682,7 @@ mod tests {
             ("Host: 127.0.0.1.rebound.example", 403),
             ("Host:", 403),
         ] {
-            for path in ["/", "/metrics", "/api/v1/locks"] {
+            for path in ["/", "/metrics", "/api/v1/locks", "/api/v1/events"] {
                 assert_eq!(get(&server, path, &[host]).await.status, status, "{host} {path}");
             }
             assert_eq!(get(&server, "/-/healthy", &[host]).await.status, 200, "{host}");

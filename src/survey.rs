@@ -102,7 +102,7 @@ impl Watch {
                 let picture = self.fold.observe(&sample, Duration::ZERO);
                 self.fold.fill(&mut self.view);
                 self.view.failure = None;
-                self.view.picture = Some(Arc::new(picture));
+                self.view.picture = Some(picture);
             }
             Err(error) => {
                 let text = error.to_string().into();

@@ -181,26 +181,26 @@ pub enum Change {
     /// A hold began between the last poll and this one. Not reported for what the first poll of
     /// all finds: nobody saw that begin.
     HoldBegan {
-        /// The key.
-        key: KeyId,
+        /// Whose, of what.
+        id: HoldId,
     },
     /// A hold ended between the last poll and this one.
     HoldEnded {
-        /// The key.
-        key: KeyId,
+        /// Whose, of what.
+        id: HoldId,
         /// The middle of what it may have lasted; `None` unless its beginning was seen and it was
         /// seen in two polls at least.
         duration: Option<Duration>,
     },
     /// A wait was seen for the first time.
     WaitBegan {
-        /// The key.
-        key: KeyId,
+        /// Whose, for what.
+        id: WaitId,
     },
     /// A wait was seen no more.
     WaitEnded {
-        /// The key.
-        key: KeyId,
+        /// Whose, for what.
+        id: WaitId,
         /// How, as far as it can be told.
         outcome: WaitOutcome,
         /// The middle of what it may have lasted.
@@ -217,6 +217,16 @@ pub enum WaitOutcome {
     Gone,
     /// It may have had the lock between two polls.
     Unknown,
+}
+
+impl Change {
+    /// Of which key.
+    pub const fn key(&self) -> KeyId {
+        match self {
+            Self::HoldBegan { id } | Self::HoldEnded { id, .. } => id.key,
+            Self::WaitBegan { id } | Self::WaitEnded { id, .. } => id.key,
+        }
+    }
 }
 
 impl WaitOutcome {
@@ -368,7 +378,7 @@ impl Tracker {
                 let wait = match before.get(&id).filter(|known| known.is_same(&seen)) {
                     Some(known) => known.continued(&seen),
                     None => {
-                        changes.push(Change::WaitBegan { key });
+                        changes.push(Change::WaitBegan { id: id.clone() });
                         seen
                     }
                 };
@@ -461,11 +471,11 @@ impl Tracker {
         changes.extend(
             over.iter()
                 .filter(|(id, _)| of_session(id))
-                .map(|(id, duration)| Change::HoldEnded { key: id.key, duration: *duration }),
+                .map(|(id, duration)| Change::HoldEnded { id: id.clone(), duration: *duration }),
         );
         let of_session = self.one_a_session(begun.iter());
         changes.extend(
-            begun.iter().filter(|id| of_session(id)).map(|id| Change::HoldBegan { key: id.key }),
+            begun.iter().filter(|id| of_session(id)).map(|id| Change::HoldBegan { id: id.clone() }),
         );
         unbroken
     }
@@ -543,7 +553,7 @@ impl Tracker {
                 last_seen.since(wait.start.unwrap_or(wait.first_seen)),
                 at.since(wait.start.or(wait.not_before).unwrap_or(wait.first_seen)),
             );
-            changes.push(Change::WaitEnded { key: id.key, outcome, duration });
+            changes.push(Change::WaitEnded { id, outcome, duration });
         }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 pub use snapshot::render_snapshot;
 
 use crate::blocking::{self, Blocker, Chains};
+use crate::event::History;
 use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
@@ -51,6 +52,8 @@ pub struct View {
     pub hash_mismatches: Option<usize>,
     /// What the server's databases told for the registry.
     pub inspected: Arc<Inspected>,
+    /// What happened lately; it stays after a failed poll.
+    pub events: Arc<History>,
 }
 
 /// Why a poll failed.
@@ -136,6 +139,15 @@ pub struct Session {
     pub state: State,
     /// `wait_event_type/wait_event`
     pub wait_event: Option<Arc<str>>,
+}
+
+/// Somebody as they were seen at one moment, to be told of later.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// Backend or prepared transaction.
+    pub id: SessionId,
+    /// The backend; all of it unknown for a prepared transaction.
+    pub session: Arc<Session>,
 }
 
 /// Who holds a key.
@@ -244,7 +256,30 @@ impl View {
     }
 }
 
+impl Party {
+    /// A holder as it is now.
+    pub fn of_holder(holder: &Holder) -> Self {
+        Self { id: holder.id.clone(), session: holder.session.clone() }
+    }
+
+    /// A waiter as it is now.
+    pub fn of_waiter(waiter: &Waiter) -> Self {
+        Self { id: waiter.id.clone(), session: waiter.session.clone() }
+    }
+
+    /// Not only the same pid, which is given out again.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.session.backend_start == other.session.backend_start
+    }
+}
+
 impl Picture {
+    /// The key with everybody on it; `None` where nobody is.
+    pub fn lock(&self, id: KeyId) -> Option<&Lock> {
+        let index = self.locks.binary_search_by_key(&id, |lock| lock.id).ok()?;
+        self.locks.get(index)
+    }
+
     /// `primary` or `standby`.
     pub const fn role(&self) -> &'static str {
         if self.in_recovery { "standby" } else { "primary" }

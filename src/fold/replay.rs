@@ -106,7 +106,7 @@ impl Replay {
             table_entries: None,
         };
         let picture = self.fold.observe(&sample, 2 * SECOND);
-        self.view.picture = Some(Arc::new(picture));
+        self.view.picture = Some(picture);
         self.fold.fill(&mut self.view);
         sample
     }

@@ -28,6 +28,7 @@ body {{ font-family: system-ui, sans-serif; line-height: 1.5; max-width: 60rem; 
 <ul>
 <li><a href="{telemetry_path}">Metrics</a></li>
 <li><a href="/api/v1/locks">Locks as JSON</a></li>
+<li><a href="/api/v1/events">Events as JSON</a></li>
 <li><a href="/-/healthy">Healthy</a></li>
 <li><a href="/-/ready">Ready</a></li>
 </ul>
@@ -65,6 +66,7 @@ mod tests {
             concat!("Version ", env!("CARGO_PKG_VERSION")),
             r#"href="/metrics""#,
             r#"href="/api/v1/locks""#,
+            r#"href="/api/v1/events""#,
             r#"href="/-/healthy""#,
             r#"href="/-/ready""#,
         ] {

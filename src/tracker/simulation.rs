@@ -511,8 +511,8 @@ fn check_waits(
 ) -> TestCaseResult {
     for key in (0..KEYS).map(|key| KeyId { database: DatabaseOid(5), key: Key::bigint(key) }) {
         let is_gone = |change: &&Change| {
-            matches!(change, Change::WaitEnded { key: ended, outcome: WaitOutcome::Gone, .. }
-                if *ended == key)
+            matches!(change, Change::WaitEnded { id, outcome: WaitOutcome::Gone, .. }
+                if id.key == key)
         };
         let said = changes.iter().filter(is_gone).count();
         let ended = before.iter().filter(|(id, wait)| {

@@ -554,7 +554,7 @@ mod tests {
             roles: HashMap::from([(RoleOid(10), "billing".into())]),
         });
         let picture = fold.observe(&sample(), Duration::from_secs(1));
-        View { server: "orders-1".into(), picture: Some(Arc::new(picture)), ..View::default() }
+        View { server: "orders-1".into(), picture: Some(picture), ..View::default() }
     }
 
     fn render(view: &View, now: Timestamp, details: bool) -> Value {

@@ -296,6 +296,8 @@ async fn every_path_answers_as_documented() {
         ("/", 200, "href=\"/metrics\""),
         ("/metrics", 200, "pg_advisory_up"),
         ("/api/v1/locks", 200, "\"schema\":1"),
+        ("/api/v1/events", 200, "\"schema\":1"),
+        ("/api/v1/events?lock=a&limit=ten", 400, "limit is not between 1 and 10000"),
         ("/-/healthy", 200, "healthy"),
         ("/-/ready", 200, "ready"),
         ("/nowhere", 404, "not found"),

@@ -251,7 +251,7 @@ impl World {
             changes = self.tracker.observe(sample, |key| declared_scope(&resolver, names, key));
             polls.last_success = Some(sample.at_local);
             outcome::check_rows(sample, &picture)?;
-            self.view.picture = Some(Arc::new(picture));
+            self.view.picture = Some(picture);
         } else {
             *polls.failures.entry(FailureReason::Timeout).or_default() += 1;
             self.view.picture = None;

@@ -244,15 +244,15 @@ fn candidate_line(lock: &Lock, candidate: &Candidate) -> Line {
 
 fn change_line(change: &Change) -> String {
     match change {
-        Change::HoldBegan { key } => format!("hold began {}", key_words(*key)),
-        Change::HoldEnded { key, duration } => {
+        Change::HoldBegan { id } => format!("hold began {}", key_words(id.key)),
+        Change::HoldEnded { id, duration } => {
             let lasted = duration.map_or("-".into(), |it| seconds(it.as_secs_f64()));
-            format!("hold ended {} lasted {lasted}", key_words(*key))
+            format!("hold ended {} lasted {lasted}", key_words(id.key))
         }
-        Change::WaitBegan { key } => format!("wait began {}", key_words(*key)),
-        Change::WaitEnded { key, outcome, duration } => {
+        Change::WaitBegan { id } => format!("wait began {}", key_words(id.key)),
+        Change::WaitEnded { id, outcome, duration } => {
             let lasted = seconds(duration.as_secs_f64());
-            format!("wait ended {} {} lasted {lasted}", key_words(*key), outcome.as_str())
+            format!("wait ended {} {} lasted {lasted}", key_words(id.key), outcome.as_str())
         }
     }
 }
