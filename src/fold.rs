@@ -1,8 +1,8 @@
 //! One server's memory: samples go in, pictures come out.
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
-//! the tracker says what is one hold, the chains who waits for whom, the series say under which labels it counts, the picture is
-//! drawn, and what changed is counted. Pure, so a test can drive it with samples and a clock of
+//! the tracker says what is one hold, the chains who waits for whom, the series say under which
+//! labels it counts, the picture is drawn, what changed is counted, and the picture is judged. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::Chains;
-use crate::config::{Applications, Limits};
+use crate::config::{Applications, Limits, Thresholds};
+use crate::finding::Judge;
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
@@ -29,6 +30,7 @@ pub struct Fold {
     names: Names,
     tracker: Tracker,
     series: SeriesSet,
+    judge: Judge,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
@@ -51,6 +53,7 @@ impl Fold {
         registry: Arc<Registry>,
         applications: Arc<Applications>,
         limits: &Limits,
+        thresholds: Thresholds,
     ) -> Self {
         Self {
             told: Circumstances::default(),
@@ -59,6 +62,7 @@ impl Fold {
             names: Names::default(),
             tracker: Tracker::default(),
             series: SeriesSet::new(applications, limits),
+            judge: Judge::new(thresholds),
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
@@ -125,6 +129,11 @@ impl Fold {
         }
     }
 
+    /// How many entries the server's lock table promises to hold, once it told.
+    pub fn observe_table_capacity(&mut self, capacity: Option<u64>) {
+        self.judge.observe_table_capacity(capacity);
+    }
+
     fn renew_resolver(&mut self) {
         let registry = self.resolver.registry().clone();
         self.resolver = Resolver::new(registry, self.server.clone(), &self.told);
@@ -180,8 +189,9 @@ impl Fold {
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
-        let picture = Picture::draw(sample, tracker, chains, names, &self.series);
+        let mut picture = Picture::draw(sample, tracker, chains, names, &self.series);
         self.series.count(&picture, &changes, elapsed);
+        self.judge.observe(&mut picture);
         picture
     }
 }

@@ -61,6 +61,12 @@ const WAITING_SINCE: Family = gauge(
     "When the longest present wait began (pg_locks.waitstart, PostgreSQL 14 and later). Absent \
      while nobody waits.",
 );
+const FINDINGS: Family = gauge(
+    "pg_advisory_lock_findings",
+    "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
+     prepared transactions concerned. Absent where a rule finds nothing. What is hidden from us \
+     satisfies no rule.",
+);
 const BLOCKED_SESSIONS: Family = gauge(
     "pg_advisory_lock_blocked_sessions",
     "Sessions that waited at the last poll for somebody who held the key, directly or through \
@@ -474,6 +480,7 @@ struct LockGauges<'a> {
     held_since: Option<Timestamp>,
     waiting_since: Option<Timestamp>,
     snapshot_age: Option<u32>,
+    findings: BTreeMap<[&'a str; 2], HashSet<&'a SessionId>>,
     max_hold: Option<Limit>,
     max_wait: Option<Limit>,
 }
@@ -526,6 +533,10 @@ impl<'a> LockGauges<'a> {
                 self.waiting_since = Some(oldest(self.waiting_since, since));
             }
             self.snapshot_age = self.snapshot_age.max(waiter.snapshot_age);
+        }
+        for finding in &lock.findings {
+            let labels = [finding.kind.as_str(), finding.severity.as_str()];
+            self.findings.entry(labels).or_default().extend(&finding.sessions);
         }
         self.observe_roots(lock);
     }
@@ -597,6 +608,10 @@ impl<'a> LockGauges<'a> {
                 ("holds_key", *holds_key),
             ];
             families.add(&ROOTS, &labels, count(waiters.len()));
+        }
+        for ([finding, severity], sessions) in &self.findings {
+            let labels = [a, b, c, d, ("finding", *finding), ("severity", *severity)];
+            families.add(&FINDINGS, &labels, count(sessions.len()));
         }
         let labels = [a, b, c, d];
         if !self.holders.is_empty() || !self.waiters.is_empty() {

@@ -45,6 +45,7 @@ pub async fn serve(
             registry.clone(),
             applications.clone(),
             &config.limits,
+            config.thresholds,
             Backoff::default(),
         );
         views.push(view);

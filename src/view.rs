@@ -14,6 +14,7 @@ use std::time::Duration;
 pub use snapshot::render_snapshot;
 
 use crate::blocking::{self, Blocker, Chains};
+use crate::finding::Finding;
 use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
@@ -115,6 +116,8 @@ pub struct Lock {
     pub holders: Vec<Holder>,
     /// Who waits for it.
     pub waiters: Vec<Waiter>,
+    /// What is to be said of it; drawn without any, which come when the picture is judged.
+    pub findings: Vec<Finding>,
 }
 
 /// A session, as far as it can be seen.
@@ -134,6 +137,9 @@ pub struct Session {
     pub client_port: Option<i32>,
     /// `state`
     pub state: State,
+    /// `state_change`, where it counts: what is later than the poll's moment says nothing of what
+    /// the lock table showed.
+    pub state_since: Option<Timestamp>,
     /// `wait_event_type/wait_event`
     pub wait_event: Option<Arc<str>>,
 }
@@ -293,7 +299,8 @@ impl Picture {
                     waiters.sort_by_key(|waiter| {
                         (waiter.since.is_none(), waiter.since, waiter.id.clone())
                     });
-                    Some(Lock { id, label: series.label(id)?.clone(), holders, waiters })
+                    let label = series.label(id)?.clone();
+                    Some(Lock { id, label, holders, waiters, findings: Vec::new() })
                 })
                 .collect(),
             rows_granted: sample.advisory_rows(true),
@@ -336,7 +343,7 @@ impl<'a> Scene<'a> {
             locks: count_locks(sample, tracker),
             roots: HashMap::new(),
             sessions: backends()
-                .map(|backend| (backend.pid, Arc::new(Session::of(backend, names, series))))
+                .map(|one| (one.pid, Arc::new(Session::of(one, sample.at, names, series))))
                 .collect(),
             snapshot_ages: backends()
                 .filter_map(|one| Some((one.pid, one.snapshot_age?)))
@@ -459,7 +466,7 @@ fn count_locks(sample: &Sample, tracker: &Tracker) -> HashMap<SessionId, Arc<Loc
 }
 
 impl Session {
-    fn of(backend: &Backend, names: &Names, series: &SeriesSet) -> Self {
+    fn of(backend: &Backend, at: Timestamp, names: &Names, series: &SeriesSet) -> Self {
         Self {
             backend_start: backend.backend_start,
             application_label: series.application_label(backend.application_name.as_ref()),
@@ -468,6 +475,7 @@ impl Session {
             client_addr: backend.client_addr,
             client_port: backend.client_port,
             state: backend.state.clone(),
+            state_since: backend.state_change.filter(|change| *change <= at),
             wait_event: backend.wait_event.clone(),
         }
     }
@@ -481,6 +489,7 @@ impl Session {
             client_addr: None,
             client_port: None,
             state: State::Unknown,
+            state_since: None,
             wait_event: None,
         }
     }

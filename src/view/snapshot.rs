@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
 use crate::blocking::{Blocker, BlockerKind};
+use crate::finding::Finding;
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::registry::Limit;
@@ -87,6 +88,7 @@ struct LockJson<'a> {
     limits: Limits,
     holders: Vec<HolderJson<'a>>,
     waiters: Vec<WaiterJson<'a>>,
+    findings: Vec<FindingJson>,
 }
 
 #[derive(Serialize)]
@@ -178,6 +180,16 @@ struct WaiterJson<'a> {
     blocked_by_count: usize,
     roots: Vec<RootJson<'a>>,
     roots_count: usize,
+}
+
+#[derive(Serialize)]
+struct FindingJson {
+    finding: &'static str,
+    severity: &'static str,
+    text: String,
+    remedy: String,
+    pids: Vec<Pid>,
+    sessions_count: usize,
 }
 
 #[derive(Serialize)]
@@ -277,6 +289,7 @@ impl<'a> LockJson<'a> {
             },
             holders: lock.holders.iter().map(|one| HolderJson::of(one, at, details)).collect(),
             waiters: WaiterJson::all_of(lock, at, details),
+            findings: lock.findings.iter().map(|one| FindingJson::of(one, details)).collect(),
         }
     }
 }
@@ -371,6 +384,19 @@ impl<'a> WaiterJson<'a> {
                 .map(|root| RootJson::of(root, holders.contains(&root.id), details))
                 .collect(),
             roots_count: waiter.roots.len(),
+        }
+    }
+}
+
+impl FindingJson {
+    fn of(finding: &Finding, details: bool) -> Self {
+        Self {
+            finding: finding.kind.as_str(),
+            severity: finding.severity.as_str(),
+            text: finding.render_text(details),
+            remedy: finding.render_remedy(details),
+            pids: finding.pids().take(NAMED).collect(),
+            sessions_count: finding.sessions.len(),
         }
     }
 }
@@ -547,7 +573,9 @@ mod tests {
             values: 10,
         };
         let registry = Arc::new(Registry::empty());
-        let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &limits);
+        let thresholds =
+            config::Thresholds { prepared: Duration::from_secs(5), ..Default::default() };
+        let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &limits, thresholds);
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
         fold.observe_names(Names {
             databases: HashMap::from([(APP, app)]),
@@ -608,6 +636,23 @@ mod tests {
         });
         assert_eq!((&waiter["roots"][0], &waiter["roots_count"]), (&idle_root, &json!(2)));
         assert_eq!(waiter["roots"][1]["gid"], "order-4711");
+    }
+
+    #[test]
+    fn findings_come_with_their_sentence_and_remedy() {
+        let server = render(&view(), at(91), true);
+        let findings = &server["locks"][0]["findings"];
+        let prepared = json!([{
+            "finding": "held_by_prepared_transaction",
+            "severity": "warning",
+            "text": "held by the prepared transaction 'order-4711', prepared 8s ago and neither \
+                     committed nor rolled back since; the limit is 5s",
+            "remedy": "COMMIT PREPARED 'order-4711' or ROLLBACK PREPARED 'order-4711' in its \
+                       database, whichever its transaction manager decided",
+            "pids": [],
+            "sessions_count": 1,
+        }]);
+        assert_eq!(findings, &prepared);
     }
 
     #[test]

@@ -1,0 +1,303 @@
+//! What is judged: one rule for each finding, when and about whom.
+//!
+//! A finding is about a key and the sessions that hold or await it. Rules see what everybody sees,
+//! the [`Picture`] of a poll, and put what they find into it, so that the metrics and the JSON
+//! cannot disagree. What is unknown satisfies no rule. Ages are taken at the moment of the poll, on
+//! the server's clock; limits come from the registry where an entry says one, else from the
+//! configuration. Pure; the words are made in `sentence`, for whoever may read them.
+
+mod sentence;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use self::sentence::{Evidence, Who};
+use crate::config::Thresholds;
+use crate::registry::Limit;
+use crate::sample::{Pid, State};
+use crate::timestamp::Timestamp;
+use crate::tracker::{KeyId, SessionId};
+use crate::view::{Holder, Lock, Picture, Waiter};
+
+/// Something about a key that somebody should look at.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which rule.
+    pub kind: FindingKind,
+    /// How urgent.
+    pub severity: Severity,
+    /// Whom it is about, the worst first: sessions, or prepared transactions.
+    pub sessions: Vec<SessionId>,
+    /// What was seen of the first of them.
+    evidence: Evidence,
+}
+
+/// The rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// Held for longer than `max_hold`.
+    HeldTooLong,
+    /// Held by a session that does nothing in its transaction.
+    HolderIdleInTransaction,
+    /// Held by a transaction that was prepared and is neither committed nor rolled back.
+    HeldByPreparedTransaction,
+    /// A waiter keeps vacuum from removing what was deleted since it took its snapshot.
+    WaiterHoldsBackVacuum,
+    /// One session holds very many keys.
+    TooManyKeys,
+}
+
+/// How urgent a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// In working hours.
+    Warning,
+    /// Now.
+    Critical,
+}
+
+/// Judges one server, poll by poll.
+#[derive(Debug)]
+pub struct Judge {
+    thresholds: Thresholds,
+    /// Entries that the server's lock table promises to hold.
+    table_capacity: Option<u64>,
+}
+
+impl Judge {
+    /// Nothing is judged yet.
+    pub const fn new(thresholds: Thresholds) -> Self {
+        Self { thresholds, table_capacity: None }
+    }
+
+    /// How many entries the server's lock table promises to hold.
+    pub const fn observe_table_capacity(&mut self, capacity: Option<u64>) {
+        self.table_capacity = capacity;
+    }
+
+    /// Puts into a picture what is to be said of it.
+    pub fn observe(&mut self, picture: &mut Picture) {
+        let crowded = self.crowded_sessions(picture);
+        for lock in &mut picture.locks {
+            lock.findings = self.judge(lock, picture.at, &crowded);
+        }
+    }
+
+    fn judge(&self, lock: &Lock, at: Timestamp, crowded: &Crowded) -> Vec<Finding> {
+        let rules = [
+            held_too_long(lock, at),
+            self.holder_idle_in_transaction(lock, at),
+            self.held_by_prepared_transaction(lock, at),
+            self.waiter_holds_back_vacuum(lock),
+            self.too_many_keys(lock, crowded),
+        ];
+        rules.into_iter().flatten().collect()
+    }
+
+    /// Idle in a transaction, failed ones included, since before the poll began.
+    fn holder_idle_in_transaction(&self, lock: &Lock, at: Timestamp) -> Option<Finding> {
+        let limit = lock.label.resolution.max_idle_in_transaction;
+        let limit = limit.unwrap_or(Limit::Of(self.thresholds.idle_in_transaction));
+        let idle_for = |holder: &Holder| match holder.session.state {
+            State::IdleInTransaction | State::IdleInTransactionAborted => {
+                holder.session.state_since.and_then(|since| longer(at.since(since), limit))
+            }
+            State::Idle | State::Active | State::Unknown | State::Other(_) => None,
+        };
+        of_holders(FindingKind::HolderIdleInTransaction, lock, idle_for, |holder, idle_for| {
+            let is_aborted = holder.session.state == State::IdleInTransactionAborted;
+            Evidence::IdleInTransaction { who: Who::of_holder(holder), idle_for, is_aborted, limit }
+        })
+    }
+
+    fn held_by_prepared_transaction(&self, lock: &Lock, at: Timestamp) -> Option<Finding> {
+        let limit = Limit::Of(self.thresholds.prepared);
+        let prepared_for = |holder: &Holder| {
+            let prepared = holder.prepared.as_ref()?;
+            longer(at.since(prepared.transaction.prepared_at), limit)
+        };
+        of_holders(FindingKind::HeldByPreparedTransaction, lock, prepared_for, |holder, age| {
+            Evidence::Prepared { who: Who::of_holder(holder), prepared_for: age, limit }
+        })
+    }
+
+    fn waiter_holds_back_vacuum(&self, lock: &Lock) -> Option<Finding> {
+        let limit = self.thresholds.snapshot_age;
+        let snapshot_age = |waiter: &Waiter| waiter.snapshot_age.filter(|age| *age > limit);
+        let concerned = lock.waiters.iter().filter_map(|it| Some((snapshot_age(it)?, &it.id, it)));
+        Finding::of(FindingKind::WaiterHoldsBackVacuum, concerned, |waiter, age| {
+            Evidence::HoldsBackVacuum { who: Who::of_waiter(waiter), age, limit }
+        })
+    }
+
+    fn too_many_keys(&self, lock: &Lock, crowded: &Crowded) -> Option<Finding> {
+        if crowded.is_empty() {
+            return None;
+        }
+        let keys = |holder: &Holder| {
+            let (keys, told_at) = crowded.get(&holder.id)?;
+            (*told_at == lock.id).then_some(*keys)
+        };
+        of_holders(FindingKind::TooManyKeys, lock, keys, |holder, keys| Evidence::TooManyKeys {
+            who: Who::of_holder(holder),
+            keys,
+            limit: self.most_keys(),
+        })
+    }
+
+    /// So many keys may one session hold: what is configured, or a tenth of the lock table if that
+    /// is known to be less.
+    fn most_keys(&self) -> usize {
+        let tenth = self.table_capacity.and_then(|capacity| usize::try_from(capacity / 10).ok());
+        self.thresholds.keys_per_session.min(tenth.unwrap_or(usize::MAX))
+    }
+
+    fn crowded_sessions(&self, picture: &Picture) -> Crowded {
+        let mut keys: HashMap<&SessionId, (usize, (Timestamp, KeyId))> = HashMap::new();
+        for lock in &picture.locks {
+            for holder in &lock.holders {
+                let held = (holder.since, lock.id);
+                let (count, oldest) = keys.entry(&holder.id).or_insert((0, held));
+                *count += 1;
+                *oldest = held.min(*oldest);
+            }
+        }
+        let limit = self.most_keys();
+        keys.into_iter()
+            .filter(|(_, (keys, _))| *keys > limit)
+            .map(|(session, (keys, (_, oldest)))| (session.clone(), (keys, oldest)))
+            .collect()
+    }
+}
+
+/// Sessions with too many keys: how many, and the key held longest. The finding is told there and
+/// nowhere else, or one session would make a thousand.
+type Crowded = HashMap<SessionId, (usize, KeyId)>;
+
+fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
+    let limit = lock.label.resolution.max_hold;
+    let seen_for = |holder: &Holder| longer(at.since(holder.since), limit);
+    of_holders(FindingKind::HeldTooLong, lock, seen_for, |holder, seen_for| Evidence::HeldTooLong {
+        who: Who::of_holder(holder),
+        since: holder.since,
+        seen_for,
+        limit,
+        behind: holder.blocks,
+    })
+}
+
+/// A time, if it is longer than a limit.
+fn longer(time: Duration, limit: Limit) -> Option<Duration> {
+    match limit {
+        Limit::Of(limit) => (time > limit).then_some(time),
+        Limit::Unlimited => None,
+    }
+}
+
+fn of_holders<M: Copy + Ord>(
+    kind: FindingKind,
+    lock: &Lock,
+    measure: impl Fn(&Holder) -> Option<M>,
+    evidence: impl FnOnce(&Holder, M) -> Evidence,
+) -> Option<Finding> {
+    let concerned = lock.holders.iter().filter_map(|it| Some((measure(it)?, &it.id, it)));
+    Finding::of(kind, concerned, evidence)
+}
+
+impl Finding {
+    /// One finding about all whom a rule concerns; the largest measure is the worst.
+    fn of<'a, T: 'a, M: Copy + Ord>(
+        kind: FindingKind,
+        concerned: impl Iterator<Item = (M, &'a SessionId, &'a T)>,
+        evidence: impl FnOnce(&T, M) -> Evidence,
+    ) -> Option<Self> {
+        let mut concerned: Vec<_> = concerned.collect();
+        concerned.sort_by_key(|(measure, id, _)| (Reverse(*measure), *id));
+        let (measure, _, worst) = concerned.first()?;
+        Some(Self {
+            kind,
+            severity: kind.severity(),
+            evidence: evidence(worst, *measure),
+            sessions: concerned.iter().map(|(_, id, _)| (*id).clone()).collect(),
+        })
+    }
+
+    /// What a person reads: one line. Without `details` it tells no more than what strangers see of
+    /// holders and waiters.
+    pub fn render_text(&self, details: bool) -> String {
+        let text = self.evidence.render_text(details);
+        match self.sessions.len() {
+            0 | 1 => text,
+            2 => format!("{text}; and another session likewise"),
+            all => format!("{text}; and {} other sessions likewise", all - 1),
+        }
+    }
+
+    /// What may be done about it: one line, for the first of the sessions.
+    pub fn render_remedy(&self, details: bool) -> String {
+        self.evidence.render_remedy(details)
+    }
+
+    /// The backends among those it is about.
+    pub fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.sessions.iter().filter_map(SessionId::pid)
+    }
+}
+
+impl FindingKind {
+    /// The label `finding`, the word in the JSON and the heading in the runbook.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HeldTooLong => "held_too_long",
+            Self::HolderIdleInTransaction => "holder_idle_in_transaction",
+            Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
+            Self::WaiterHoldsBackVacuum => "waiter_holds_back_vacuum",
+            Self::TooManyKeys => "too_many_keys",
+        }
+    }
+
+    /// How urgent it is.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::HeldTooLong
+            | Self::HolderIdleInTransaction
+            | Self::HeldByPreparedTransaction
+            | Self::WaiterHoldsBackVacuum
+            | Self::TooManyKeys => Severity::Warning,
+        }
+    }
+}
+
+impl Severity {
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_may_hold_a_tenth_of_a_small_lock_table() {
+        let mut judge = Judge::new(Thresholds::default());
+        assert_eq!(judge.most_keys(), 1000);
+        judge.observe_table_capacity(Some(6_400));
+        assert_eq!(judge.most_keys(), 640);
+        judge.observe_table_capacity(Some(100_000));
+        assert_eq!(judge.most_keys(), 1000);
+    }
+
+    #[test]
+    fn exactly_the_limit_is_not_longer_than_the_limit() {
+        let second = Duration::from_secs(1);
+        assert_eq!(longer(second, Limit::Of(second)), None);
+        assert_eq!(longer(2 * second, Limit::Of(second)), Some(2 * second));
+        assert_eq!(longer(Duration::MAX, Limit::Unlimited), None);
+    }
+}
