@@ -6,18 +6,20 @@
 //! the server's clock; limits come from the registry where an entry says one, else from the
 //! configuration. Pure; the words are made in `sentence`, for whoever may read them.
 
+mod contention;
 mod sentence;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use self::contention::Contentions;
 use self::sentence::{Evidence, Who};
 use crate::config::Thresholds;
 use crate::registry::Limit;
 use crate::sample::{Pid, State};
 use crate::timestamp::Timestamp;
-use crate::tracker::{KeyId, SessionId};
+use crate::tracker::{Change, KeyId, SessionId};
 use crate::view::{Holder, Lock, Picture, Waiter};
 
 /// Something about a key that somebody should look at.
@@ -38,6 +40,10 @@ pub struct Finding {
 pub enum FindingKind {
     /// Held for longer than `max_hold`.
     HeldTooLong,
+    /// Awaited for longer than `max_wait`, by one session or by many that gave up.
+    WaitingTooLong,
+    /// A holder that does nothing has kept others waiting for longer than `max_wait`.
+    Stuck,
     /// Held by a session that does nothing in its transaction.
     HolderIdleInTransaction,
     /// Held by a transaction that was prepared and is neither committed nor rolled back.
@@ -63,12 +69,13 @@ pub struct Judge {
     thresholds: Thresholds,
     /// Entries that the server's lock table promises to hold.
     table_capacity: Option<u64>,
+    contentions: Contentions,
 }
 
 impl Judge {
     /// Nothing is judged yet.
-    pub const fn new(thresholds: Thresholds) -> Self {
-        Self { thresholds, table_capacity: None }
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self { thresholds, table_capacity: None, contentions: Contentions::default() }
     }
 
     /// How many entries the server's lock table promises to hold.
@@ -76,8 +83,9 @@ impl Judge {
         self.table_capacity = capacity;
     }
 
-    /// Puts into a picture what is to be said of it.
-    pub fn observe(&mut self, picture: &mut Picture) {
+    /// Puts into a picture what is to be said of it. `changes` is what its sample changed.
+    pub fn observe(&mut self, picture: &mut Picture, changes: &[Change]) {
+        self.contentions.observe(picture, changes);
         let crowded = self.crowded_sessions(picture);
         for lock in &mut picture.locks {
             lock.findings = self.judge(lock, picture.at, &crowded);
@@ -87,6 +95,8 @@ impl Judge {
     fn judge(&self, lock: &Lock, at: Timestamp, crowded: &Crowded) -> Vec<Finding> {
         let rules = [
             held_too_long(lock, at),
+            waiting_too_long(lock, at),
+            stuck(lock, at),
             self.holder_idle_in_transaction(lock, at),
             self.held_by_prepared_transaction(lock, at),
             self.waiter_holds_back_vacuum(lock),
@@ -99,11 +109,10 @@ impl Judge {
     fn holder_idle_in_transaction(&self, lock: &Lock, at: Timestamp) -> Option<Finding> {
         let limit = lock.label.resolution.max_idle_in_transaction;
         let limit = limit.unwrap_or(Limit::Of(self.thresholds.idle_in_transaction));
-        let idle_for = |holder: &Holder| match holder.session.state {
-            State::IdleInTransaction | State::IdleInTransactionAborted => {
-                holder.session.state_since.and_then(|since| longer(at.since(since), limit))
-            }
-            State::Idle | State::Active | State::Unknown | State::Other(_) => None,
+        let idle_for = |holder: &Holder| {
+            let is_outside = holder.session.state == State::Idle;
+            let idle_for = idle_for(holder, at).filter(|_| !is_outside);
+            idle_for.and_then(|time| longer(time, limit))
         };
         of_holders(FindingKind::HolderIdleInTransaction, lock, idle_for, |holder, idle_for| {
             let is_aborted = holder.session.state == State::IdleInTransactionAborted;
@@ -187,6 +196,66 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
     })
 }
 
+/// A wait that lasts too long is about who waits. Where each wait is short, and one hold outlasts
+/// them all, it is about who holds.
+fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
+    let limit = lock.label.resolution.max_wait;
+    let waited = |waiter: &Waiter| longer(at.since(waiter.since?), limit);
+    let concerned = lock.waiters.iter().filter_map(|it| Some((waited(it)?, &it.id, it)));
+    let of_waiters = Finding::of(FindingKind::WaitingTooLong, concerned, |waiter, waited| {
+        Evidence::WaitingTooLong {
+            who: Who::of_waiter(waiter),
+            waited,
+            limit,
+            root: waiter.roots.first().map(|root| Who::of_root(root, lock)),
+        }
+    });
+    of_waiters.or_else(|| {
+        let kept_out = |holder: &Holder| {
+            let contended = contended_for(holder, at).unwrap_or_default();
+            let has_outlasted = holder.waits_gone >= WAITS_GONE && limit != Limit::Unlimited;
+            (has_outlasted || longer(contended, limit).is_some())
+                .then_some((contended, holder.waits_gone))
+        };
+        of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
+            Evidence::KeepsOut { who: Who::of_holder(holder), contended, gone, limit }
+        })
+    })
+}
+
+fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {
+    let limit = lock.label.resolution.max_wait;
+    let stuck = |holder: &Holder| {
+        let contended = longer(contended_for(holder, at)?, limit)?;
+        let idle_for = longer(idle_for(holder, at)?, limit)?;
+        Some((contended, idle_for))
+    };
+    of_holders(FindingKind::Stuck, lock, stuck, |holder, (contended, idle_for)| Evidence::Stuck {
+        who: Who::of_holder(holder),
+        contended,
+        idle_for,
+        limit,
+        behind: holder.blocks,
+    })
+}
+
+/// So many waits in vain behind one hold are too much, however short each was.
+const WAITS_GONE: u32 = 3;
+
+fn contended_for(holder: &Holder, at: Timestamp) -> Option<Duration> {
+    holder.contended_since.map(|since| at.since(since))
+}
+
+/// Idle, in a transaction or not, without a break since before the poll began.
+fn idle_for(holder: &Holder, at: Timestamp) -> Option<Duration> {
+    match holder.session.state {
+        State::Idle | State::IdleInTransaction | State::IdleInTransactionAborted => {
+            holder.session.state_since.map(|since| at.since(since))
+        }
+        State::Active | State::Unknown | State::Other(_) => None,
+    }
+}
+
 /// A time, if it is longer than a limit.
 fn longer(time: Duration, limit: Limit) -> Option<Duration> {
     match limit {
@@ -250,6 +319,8 @@ impl FindingKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::HeldTooLong => "held_too_long",
+            Self::WaitingTooLong => "waiting_too_long",
+            Self::Stuck => "stuck",
             Self::HolderIdleInTransaction => "holder_idle_in_transaction",
             Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
             Self::WaiterHoldsBackVacuum => "waiter_holds_back_vacuum",
@@ -260,7 +331,9 @@ impl FindingKind {
     /// How urgent it is.
     pub const fn severity(self) -> Severity {
         match self {
+            Self::Stuck => Severity::Critical,
             Self::HeldTooLong
+            | Self::WaitingTooLong
             | Self::HolderIdleInTransaction
             | Self::HeldByPreparedTransaction
             | Self::WaiterHoldsBackVacuum

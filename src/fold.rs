@@ -191,7 +191,7 @@ impl Fold {
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
         let mut picture = Picture::draw(sample, tracker, chains, names, &self.series);
         self.series.count(&picture, &changes, elapsed);
-        self.judge.observe(&mut picture);
+        self.judge.observe(&mut picture, &changes);
         picture
     }
 }

@@ -61,6 +61,12 @@ const WAITING_SINCE: Family = gauge(
     "When the longest present wait began (pg_locks.waitstart, PostgreSQL 14 and later). Absent \
      while nobody waits.",
 );
+const CONTENDED_SINCE: Family = gauge(
+    "pg_advisory_lock_contended_since_timestamp_seconds",
+    "Since when a present hold was seen to keep others waiting, the oldest; it ends with the hold, \
+     and when nobody was seen waiting for more than 30 seconds and 10 polls. Waits between two polls \
+     are not seen.",
+);
 const FINDINGS: Family = gauge(
     "pg_advisory_lock_findings",
     "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
@@ -479,6 +485,7 @@ struct LockGauges<'a> {
     roots: BTreeMap<[&'a str; 4], HashSet<&'a SessionId>>,
     held_since: Option<Timestamp>,
     waiting_since: Option<Timestamp>,
+    contended_since: Option<Timestamp>,
     snapshot_age: Option<u32>,
     findings: BTreeMap<[&'a str; 2], HashSet<&'a SessionId>>,
     max_hold: Option<Limit>,
@@ -522,6 +529,9 @@ impl<'a> LockGauges<'a> {
                 [&*holder.session.application_label, holder.mode.as_str(), holder.state_label()];
             self.holders.entry(labels).or_default().insert(&holder.id);
             self.held_since = Some(oldest(self.held_since, holder.since_local));
+            if let Some(since) = holder.contended_since_local {
+                self.contended_since = Some(oldest(self.contended_since, since));
+            }
             if holder.blocks > 0 {
                 self.blocking.insert(&holder.id);
             }
@@ -623,6 +633,9 @@ impl<'a> LockGauges<'a> {
         }
         if let Some(since) = self.waiting_since {
             families.add(&WAITING_SINCE, &labels, since.unix_seconds());
+        }
+        if let Some(since) = self.contended_since {
+            families.add(&CONTENDED_SINCE, &labels, since.unix_seconds());
         }
         if let Some(age) = self.snapshot_age {
             families.add(&SNAPSHOT_AGE, &labels, f64::from(age));

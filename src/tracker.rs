@@ -201,6 +201,8 @@ pub enum Change {
     WaitEnded {
         /// The key.
         key: KeyId,
+        /// Who waited.
+        waiter: SessionId,
         /// How, as far as it can be told.
         outcome: WaitOutcome,
         /// The middle of what it may have lasted.
@@ -526,7 +528,7 @@ impl Tracker {
             let kept_out = unbroken.get(&id.key).is_some_and(|held| {
                 held.iter().any(|(holder, mode)| *holder != waiter && mode.conflicts_with(&id.mode))
             });
-            let hold = HoldId { holder: waiter, key: id.key, mode: id.mode.clone() };
+            let hold = HoldId { holder: waiter.clone(), key: id.key, mode: id.mode.clone() };
             let outcome = if kept_out {
                 WaitOutcome::Gone
             } else if self
@@ -543,7 +545,7 @@ impl Tracker {
                 last_seen.since(wait.start.unwrap_or(wait.first_seen)),
                 at.since(wait.start.or(wait.not_before).unwrap_or(wait.first_seen)),
             );
-            changes.push(Change::WaitEnded { key: id.key, outcome, duration });
+            changes.push(Change::WaitEnded { key: id.key, waiter, outcome, duration });
         }
     }
 }

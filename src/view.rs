@@ -183,6 +183,13 @@ pub struct Holder {
     pub blocks_through: Vec<Arc<str>>,
     /// Who is let in at once when it lets go of this key; `None` where that is not known.
     pub frees_next: Option<Arc<[SessionId]>>,
+    /// Since when this hold has kept others waiting, with short breaks at most; known once the
+    /// picture is judged.
+    pub contended_since: Option<Timestamp>,
+    /// The same on our clock.
+    pub contended_since_local: Option<Timestamp>,
+    /// Waits that were seen to end without the lock behind this hold.
+    pub waits_gone: u32,
     /// Everything its session was seen to hold, this key too.
     locks: Arc<LockCounts>,
 }
@@ -430,6 +437,9 @@ impl<'a> Scene<'a> {
             blocks: chains.sessions_behind(id),
             blocks_through: chains.blocks_through(id).into_iter().map(Arc::from).collect(),
             frees_next: chains.next_holders(hold_id.key, id),
+            contended_since: None,
+            contended_since_local: None,
+            waits_gone: 0,
             locks: self.locks.get(id).cloned().unwrap_or_default(),
         }
     }

@@ -13,12 +13,15 @@ use crate::registry::Limit;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
-use crate::view::{Holder, Session, Waiter};
+use crate::view::{Holder, Lock, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
 pub(super) enum Evidence {
     HeldTooLong { who: Who, since: Timestamp, seen_for: Duration, limit: Limit, behind: usize },
+    WaitingTooLong { who: Who, waited: Duration, limit: Limit, root: Option<Who> },
+    KeepsOut { who: Who, contended: Duration, gone: u32, limit: Limit },
+    Stuck { who: Who, contended: Duration, idle_for: Duration, limit: Limit, behind: usize },
     IdleInTransaction { who: Who, idle_for: Duration, is_aborted: bool, limit: Limit },
     Prepared { who: Who, prepared_for: Duration, limit: Limit },
     HoldsBackVacuum { who: Who, age: u32, limit: u32 },
@@ -45,18 +48,53 @@ impl Evidence {
     pub(super) fn render_text(&self, details: bool) -> String {
         match self {
             Self::HeldTooLong { who, since, seen_for, limit, behind } => {
-                let waiting = match behind {
-                    0 => String::new(),
-                    1 => "; 1 session waits behind it".to_owned(),
-                    behind => format!("; {behind} sessions wait behind it"),
-                };
                 format!(
-                    "seen held by {} since {since:.0}, for {}; max_hold is {}{waiting}",
+                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}",
                     who.render(details),
                     render_age(*seen_for),
                     render_limit(*limit),
+                    render_behind(*behind),
                 )
             }
+            Self::WaitingTooLong { who, waited, limit, root } => {
+                let root = match root {
+                    Some(root) => format!("; its chain ends at {}", root.render(details)),
+                    None => String::new(),
+                };
+                format!(
+                    "{} has waited for {}; max_wait is {}{root}",
+                    who.render(details),
+                    render_age(*waited),
+                    render_limit(*limit),
+                )
+            }
+            Self::KeepsOut { who, contended, gone, limit } => {
+                let gone = match gone {
+                    0 => String::new(),
+                    1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
+                    gone => format!("; {gone} waits were seen to end without the lock meanwhile"),
+                };
+                let kept_out = match contended {
+                    &Duration::ZERO => "others waiting now and then".to_owned(),
+                    contended => {
+                        format!("others waiting for at least {}", render_age(*contended))
+                    }
+                };
+                format!(
+                    "{} was seen to keep {kept_out}; max_wait is {}{gone}",
+                    who.render(details),
+                    render_limit(*limit),
+                )
+            }
+            Self::Stuck { who, contended, idle_for, limit, behind } => format!(
+                "{} has been idle for at least {} and was seen to keep others waiting for {}; \
+                 max_wait is {}{}",
+                who.render(details),
+                render_age(*idle_for),
+                render_age(*contended),
+                render_limit(*limit),
+                render_behind(*behind),
+            ),
             Self::IdleInTransaction { who, idle_for, is_aborted, limit } => format!(
                 "held by {}, which has been idle in {} transaction for at least {}; the limit is {}",
                 who.render(details),
@@ -88,6 +126,11 @@ impl Evidence {
             Self::HeldTooLong { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
+            Self::KeepsOut { who, .. } | Self::Stuck { who, .. } => who.render_release(details),
+            Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
+            Self::WaitingTooLong { who, root: Some(root), .. } => {
+                format!("{}; or {}", root.render_release(details), who.render_cancel())
+            }
             Self::HoldsBackVacuum { who, .. } => who.render_cancel(),
             Self::TooManyKeys { who, .. } => {
                 format!("let it unlock what it no longer needs, or {}", who.render_release(details))
@@ -105,6 +148,14 @@ impl Who {
 
     pub(super) fn of_waiter(waiter: &Waiter) -> Self {
         Self::of(&waiter.id, &waiter.session).unwrap_or(Self::Prepared { gid: None })
+    }
+
+    /// The gid of a root is known where it holds the key.
+    pub(super) fn of_root(root: &Root, lock: &Lock) -> Self {
+        Self::of(&root.id, &root.session).unwrap_or_else(|| {
+            let holder = lock.holders.iter().find(|holder| holder.id == root.id);
+            holder.map_or(Self::Prepared { gid: None }, Self::of_holder)
+        })
     }
 
     fn of(id: &SessionId, session: &Session) -> Option<Self> {
@@ -183,6 +234,14 @@ fn one_line(text: &str) -> String {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
+}
+
+fn render_behind(behind: usize) -> String {
+    match behind {
+        0 => String::new(),
+        1 => "; 1 session waits behind it".to_owned(),
+        behind => format!("; {behind} sessions wait behind it"),
+    }
 }
 
 fn render_limit(limit: Limit) -> String {

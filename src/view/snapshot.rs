@@ -143,6 +143,7 @@ struct HolderJson<'a> {
     held_at_least_seconds: Option<f64>,
     held_at_most_seconds: Option<f64>,
     transactions_seen: u32,
+    contended_since: Option<Timestamp>,
     has_written: Option<bool>,
     other_locks: OtherLocks<'a>,
     prepared: Option<PreparedJson<'a>>,
@@ -324,6 +325,7 @@ impl<'a> HolderJson<'a> {
                 .then(|| at.since(holder.proved_since).as_secs_f64()),
             held_at_most_seconds: holder.not_before.map(|start| at.since(start).as_secs_f64()),
             transactions_seen: holder.transactions_seen,
+            contended_since: holder.contended_since,
             has_written: holder.has_written,
             other_locks: OtherLocks::of(holder),
             prepared: match &holder.id {

@@ -38,6 +38,7 @@ pg_advisory_keys gauge server datname state
 pg_advisory_last_poll_timestamp_seconds gauge server
 pg_advisory_lock_acquisitions_observed_total counter server datname lock key
 pg_advisory_lock_blocked_sessions gauge server datname lock key
+pg_advisory_lock_contended_since_timestamp_seconds gauge server datname lock key
 pg_advisory_lock_findings gauge server datname lock key finding severity
 pg_advisory_lock_held_since_timestamp_seconds gauge server datname lock key
 pg_advisory_lock_hold_duration_seconds histogram server datname lock

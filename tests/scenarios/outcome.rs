@@ -184,6 +184,8 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("mode", holder.mode.to_string()),
             ("written", holder.has_written.map_or("-".into(), |it| it.to_string())),
             ("blocks", holder.blocks.to_string()),
+            ("contended", time(holder.contended_since)),
+            ("gone", holder.waits_gone.to_string()),
             ("through", list(&holder.blocks_through)),
             (
                 "next",
@@ -269,7 +271,7 @@ fn change_line(change: &Change) -> String {
             format!("hold ended {} lasted {lasted}", key_words(*key))
         }
         Change::WaitBegan { key } => format!("wait began {}", key_words(*key)),
-        Change::WaitEnded { key, outcome, duration } => {
+        Change::WaitEnded { key, waiter: _, outcome, duration } => {
             let lasted = seconds(duration.as_secs_f64());
             format!("wait ended {} {} lasted {lasted}", key_words(*key), outcome.as_str())
         }
