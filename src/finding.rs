@@ -11,15 +11,16 @@ mod sentence;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::contention::Contentions;
 use self::sentence::{Evidence, Who};
-use crate::config::Thresholds;
-use crate::registry::Limit;
+use crate::config::{Applications, Thresholds};
+use crate::registry::{DeclaredScope, Limit, Resolution, Role};
 use crate::sample::{Pid, State};
 use crate::timestamp::Timestamp;
-use crate::tracker::{Change, KeyId, SessionId};
+use crate::tracker::{Change, KeyId, Scope, SessionId};
 use crate::view::{Holder, Lock, Picture, Waiter};
 
 /// Something about a key that somebody should look at.
@@ -52,6 +53,11 @@ pub enum FindingKind {
     WaiterHoldsBackVacuum,
     /// One session holds very many keys.
     TooManyKeys,
+    /// Held by a program that `holders` does not list.
+    UnexpectedHolder,
+    /// Held by the session where the entry says by the transaction, or prepared where it says by the
+    /// session.
+    UnexpectedScope,
 }
 
 /// How urgent a finding is.
@@ -67,6 +73,8 @@ pub enum Severity {
 #[derive(Debug)]
 pub struct Judge {
     thresholds: Thresholds,
+    /// How names are rewritten before they are compared with those of an entry.
+    applications: Arc<Applications>,
     /// Entries that the server's lock table promises to hold.
     table_capacity: Option<u64>,
     contentions: Contentions,
@@ -74,8 +82,9 @@ pub struct Judge {
 
 impl Judge {
     /// Nothing is judged yet.
-    pub fn new(thresholds: Thresholds) -> Self {
-        Self { thresholds, table_capacity: None, contentions: Contentions::default() }
+    pub fn new(thresholds: Thresholds, applications: Arc<Applications>) -> Self {
+        let contentions = Contentions::default();
+        Self { thresholds, applications, table_capacity: None, contentions }
     }
 
     /// How many entries the server's lock table promises to hold.
@@ -87,12 +96,20 @@ impl Judge {
     pub fn observe(&mut self, picture: &mut Picture, changes: &[Change]) {
         self.contentions.observe(picture, changes);
         let crowded = self.crowded_sessions(picture);
+        let (at, in_recovery) = (picture.at, picture.in_recovery);
         for lock in &mut picture.locks {
-            lock.findings = self.judge(lock, picture.at, &crowded);
+            lock.findings = self.judge(lock, at, in_recovery, &crowded);
         }
     }
 
-    fn judge(&self, lock: &Lock, at: Timestamp, crowded: &Crowded) -> Vec<Finding> {
+    fn judge(
+        &self,
+        lock: &Lock,
+        at: Timestamp,
+        in_recovery: bool,
+        crowded: &Crowded,
+    ) -> Vec<Finding> {
+        let is_meant = is_meant(lock.label.resolution.role.unwrap_or(Role::Any), in_recovery);
         let rules = [
             held_too_long(lock, at),
             waiting_too_long(lock, at),
@@ -101,6 +118,8 @@ impl Judge {
             self.held_by_prepared_transaction(lock, at),
             self.waiter_holds_back_vacuum(lock),
             self.too_many_keys(lock, crowded),
+            self.unexpected_holder(lock).filter(|_| is_meant),
+            unexpected_scope(lock).filter(|_| is_meant),
         ];
         rules.into_iter().flatten().collect()
     }
@@ -152,6 +171,25 @@ impl Judge {
             who: Who::of_holder(holder),
             keys,
             limit: self.most_keys(),
+        })
+    }
+
+    /// A name is whoever's uses the connection now, or used it when the lock was taken; it takes both
+    /// to be of nobody who may hold the key. A prepared transaction has no name.
+    fn unexpected_holder(&self, lock: &Lock) -> Option<Finding> {
+        let expected = lock.label.resolution.holders.as_ref()?;
+        let is_expected = |name: &Arc<str>| {
+            let renamed = self.applications.rename(name);
+            expected.iter().any(|pattern| pattern.matches(&renamed))
+        };
+        let unexpected = |holder: &Holder| {
+            let now = holder.session.application_name.as_ref()?;
+            let first = holder.first_application_name.as_ref().filter(|first| *first != now);
+            let is_unexpected = !is_expected(now) && !first.is_some_and(is_expected);
+            is_unexpected.then_some(Reverse(holder.since))
+        };
+        of_holders(FindingKind::UnexpectedHolder, lock, unexpected, |holder, Reverse(since)| {
+            Evidence::UnexpectedHolder { who: Who::of_holder(holder), since }
         })
     }
 
@@ -237,6 +275,30 @@ fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {
         limit,
         behind: holder.blocks,
     })
+}
+
+fn unexpected_scope(lock: &Lock) -> Option<Finding> {
+    let declared = lock.label.resolution.scope?;
+    let unexpected = |holder: &Holder| {
+        let is_unexpected = match declared {
+            DeclaredScope::Transaction => holder.scope == Scope::Session,
+            // Of a lock whose transaction goes on nothing else is ever proved.
+            DeclaredScope::Session => holder.scope == Scope::Transaction,
+        };
+        is_unexpected.then_some(Reverse(holder.since))
+    };
+    of_holders(FindingKind::UnexpectedScope, lock, unexpected, |holder, Reverse(since)| {
+        Evidence::UnexpectedScope { who: Who::of_holder(holder), since, declared }
+    })
+}
+
+/// Whether what an entry expects is about a server in this role.
+const fn is_meant(role: Role, in_recovery: bool) -> bool {
+    match role {
+        Role::Any => true,
+        Role::Primary => !in_recovery,
+        Role::Standby => in_recovery,
+    }
 }
 
 /// So many waits in vain behind one hold are too much, however short each was.
@@ -325,7 +387,19 @@ impl FindingKind {
             Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
             Self::WaiterHoldsBackVacuum => "waiter_holds_back_vacuum",
             Self::TooManyKeys => "too_many_keys",
+            Self::UnexpectedHolder => "unexpected_holder",
+            Self::UnexpectedScope => "unexpected_scope",
         }
+    }
+
+    /// The findings that an entry of the registry asks for: they are counted from the start, and are
+    /// 0 while there is nothing to say.
+    pub fn armed_by(resolution: &Resolution) -> impl Iterator<Item = Self> {
+        let armed = [
+            (Self::UnexpectedHolder, resolution.holders.is_some()),
+            (Self::UnexpectedScope, resolution.scope.is_some()),
+        ];
+        armed.into_iter().filter(|(_, is_armed)| *is_armed).map(|(kind, _)| kind)
     }
 
     /// How urgent it is.
@@ -337,7 +411,9 @@ impl FindingKind {
             | Self::HolderIdleInTransaction
             | Self::HeldByPreparedTransaction
             | Self::WaiterHoldsBackVacuum
-            | Self::TooManyKeys => Severity::Warning,
+            | Self::TooManyKeys
+            | Self::UnexpectedHolder
+            | Self::UnexpectedScope => Severity::Warning,
         }
     }
 }
@@ -358,12 +434,22 @@ mod tests {
 
     #[test]
     fn a_session_may_hold_a_tenth_of_a_small_lock_table() {
-        let mut judge = Judge::new(Thresholds::default());
+        let mut judge = Judge::new(Thresholds::default(), Arc::default());
         assert_eq!(judge.most_keys(), 1000);
         judge.observe_table_capacity(Some(6_400));
         assert_eq!(judge.most_keys(), 640);
         judge.observe_table_capacity(Some(100_000));
         assert_eq!(judge.most_keys(), 1000);
+    }
+
+    #[test]
+    fn an_expectation_is_about_servers_in_the_role_it_names() {
+        for (role, on_primary, on_standby) in
+            [(Role::Any, true, true), (Role::Primary, true, false), (Role::Standby, false, true)]
+        {
+            assert_eq!(is_meant(role, false), on_primary, "{role:?}");
+            assert_eq!(is_meant(role, true), on_standby, "{role:?}");
+        }
     }
 
     #[test]

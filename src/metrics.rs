@@ -13,6 +13,7 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
 use crate::blocking::Chains;
+use crate::finding::FindingKind;
 use crate::inspected::{LastSuccess, Source};
 use crate::registry::{Candidate, Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
@@ -70,8 +71,8 @@ const CONTENDED_SINCE: Family = gauge(
 const FINDINGS: Family = gauge(
     "pg_advisory_lock_findings",
     "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
-     prepared transactions concerned. Absent where a rule finds nothing. What is hidden from us \
-     satisfies no rule.",
+     prepared transactions concerned. Where a rule finds nothing it is 0 if an entry of the registry \
+     asks for it, else absent. What is hidden from us satisfies no rule.",
 );
 const BLOCKED_SESSIONS: Family = gauge(
     "pg_advisory_lock_blocked_sessions",
@@ -498,6 +499,9 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
     for (series, registered) in view.registered.iter() {
         let gauges = all.entry(series).or_default();
         gauges.limit(registered.resolution.max_hold, registered.resolution.max_wait);
+        for kind in FindingKind::armed_by(&registered.resolution) {
+            gauges.findings.entry([kind.as_str(), kind.severity().as_str()]).or_default();
+        }
         let labels = series.labels(server);
         if let Some(moment) = registered.last_held {
             families.add(&LAST_HELD, &labels, moment.unix_seconds());

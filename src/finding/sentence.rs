@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::duration::render_duration;
-use crate::registry::Limit;
+use crate::registry::{DeclaredScope, Limit};
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
@@ -26,6 +26,8 @@ pub(super) enum Evidence {
     Prepared { who: Who, prepared_for: Duration, limit: Limit },
     HoldsBackVacuum { who: Who, age: u32, limit: u32 },
     TooManyKeys { who: Who, keys: usize, limit: usize },
+    UnexpectedHolder { who: Who, since: Timestamp },
+    UnexpectedScope { who: Who, since: Timestamp, declared: DeclaredScope },
 }
 
 /// A session, as a sentence speaks of it.
@@ -118,6 +120,20 @@ impl Evidence {
                 "{} was seen holding {keys} advisory keys at once; the limit is {limit}",
                 who.render(details),
             ),
+            Self::UnexpectedHolder { who, since } => format!(
+                "seen held since {since:.0} by {}, a name that `holders` does not list",
+                who.render(details),
+            ),
+            Self::UnexpectedScope { who, since, declared } => {
+                let (declared, proved) = match declared {
+                    DeclaredScope::Transaction => ("transaction", "at session level"),
+                    DeclaredScope::Session => ("session", "in a prepared transaction"),
+                };
+                format!(
+                    "held by {} since {since:.0}, {proved} for certain; declared is scope: {declared}",
+                    who.render(details),
+                )
+            }
         }
     }
 
@@ -132,6 +148,18 @@ impl Evidence {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
             }
             Self::HoldsBackVacuum { who, .. } => who.render_cancel(),
+            Self::UnexpectedHolder { who, .. } => {
+                format!("add its name to `holders` if it may, else {}", who.render_release(details))
+            }
+            Self::UnexpectedScope { who, declared: DeclaredScope::Transaction, .. } => format!(
+                "mend the program to call pg_advisory_xact_lock, or the entry; to free the key: {}",
+                who.render_release(details)
+            ),
+            Self::UnexpectedScope { who, declared: DeclaredScope::Session, .. } => format!(
+                "mend the program to take the lock outside of what it prepares, or the entry; to \
+                 free the key: {}",
+                who.render_release(details)
+            ),
             Self::TooManyKeys { who, .. } => {
                 format!("let it unlock what it no longer needs, or {}", who.render_release(details))
             }
