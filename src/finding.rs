@@ -7,18 +7,21 @@
 //! configuration. Pure; the words are made in `sentence`, for whoever may read them.
 
 mod contention;
+mod expectation;
 mod sentence;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::contention::Contentions;
+use self::expectation::Expectations;
 use self::sentence::{Evidence, Who};
 use crate::config::{Applications, Thresholds};
 use crate::registry::{DeclaredScope, Limit, Resolution, Role};
-use crate::sample::{Pid, State};
+use crate::sample::{Names, Pid, State};
+use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
 use crate::view::{Holder, Lock, Picture, Waiter};
@@ -30,7 +33,8 @@ pub struct Finding {
     pub kind: FindingKind,
     /// How urgent.
     pub severity: Severity,
-    /// Whom it is about, the worst first: sessions, or prepared transactions.
+    /// Whom it is about, the worst first: sessions, or prepared transactions. Nobody where it is about
+    /// the key.
     pub sessions: Vec<SessionId>,
     /// What was seen of the first of them.
     evidence: Evidence,
@@ -58,6 +62,14 @@ pub enum FindingKind {
     /// Held by the session where the entry says by the transaction, or prepared where it says by the
     /// session.
     UnexpectedScope,
+    /// Held by nobody, and it must be held.
+    Vacant,
+    /// Not seen held for longer than `last_held_within`.
+    Missed,
+    /// Held by another session sooner than `not_again_within` after the hold before began.
+    Repeated,
+    /// Changes hands again and again, and must be held.
+    Flapping,
 }
 
 /// How urgent a finding is.
@@ -78,13 +90,32 @@ pub struct Judge {
     /// Entries that the server's lock table promises to hold.
     table_capacity: Option<u64>,
     contentions: Contentions,
+    expectations: Expectations,
+}
+
+/// What is judged beside a picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// What its sample changed.
+    pub changes: &'a [Change],
+    /// Time since the sample before, as far as that may be taken to stand for it.
+    pub elapsed: Duration,
+    /// Locks of the registry, held or not.
+    pub registered: &'a BTreeMap<LockSeries, Registered>,
+    /// The databases that are there.
+    pub names: &'a Names,
 }
 
 impl Judge {
     /// Nothing is judged yet.
     pub fn new(thresholds: Thresholds, applications: Arc<Applications>) -> Self {
-        let contentions = Contentions::default();
-        Self { thresholds, applications, table_capacity: None, contentions }
+        Self {
+            thresholds,
+            applications,
+            table_capacity: None,
+            contentions: Contentions::default(),
+            expectations: Expectations::default(),
+        }
     }
 
     /// How many entries the server's lock table promises to hold.
@@ -92,14 +123,15 @@ impl Judge {
         self.table_capacity = capacity;
     }
 
-    /// Puts into a picture what is to be said of it. `changes` is what its sample changed.
-    pub fn observe(&mut self, picture: &mut Picture, changes: &[Change]) {
-        self.contentions.observe(picture, changes);
+    /// Puts into a picture what is to be said of it.
+    pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
+        self.contentions.observe(picture, moment.changes);
         let crowded = self.crowded_sessions(picture);
         let (at, in_recovery) = (picture.at, picture.in_recovery);
         for lock in &mut picture.locks {
             lock.findings = self.judge(lock, at, in_recovery, &crowded);
         }
+        self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
     }
 
     fn judge(
@@ -354,6 +386,11 @@ impl Finding {
         })
     }
 
+    /// About the key, whoever holds it.
+    const fn of_key(kind: FindingKind, evidence: Evidence) -> Self {
+        Self { kind, severity: kind.severity(), sessions: Vec::new(), evidence }
+    }
+
     /// What a person reads: one line. Without `details` it tells no more than what strangers see of
     /// holders and waiters.
     pub fn render_text(&self, details: bool) -> String {
@@ -389,6 +426,10 @@ impl FindingKind {
             Self::TooManyKeys => "too_many_keys",
             Self::UnexpectedHolder => "unexpected_holder",
             Self::UnexpectedScope => "unexpected_scope",
+            Self::Vacant => "vacant",
+            Self::Missed => "missed",
+            Self::Repeated => "repeated",
+            Self::Flapping => "flapping",
         }
     }
 
@@ -398,6 +439,9 @@ impl FindingKind {
         let armed = [
             (Self::UnexpectedHolder, resolution.holders.is_some()),
             (Self::UnexpectedScope, resolution.scope.is_some()),
+            (Self::Vacant, resolution.must_be_held),
+            (Self::Missed, resolution.last_held_within.is_some()),
+            (Self::Repeated, resolution.not_again_within.is_some()),
         ];
         armed.into_iter().filter(|(_, is_armed)| *is_armed).map(|(kind, _)| kind)
     }
@@ -405,7 +449,7 @@ impl FindingKind {
     /// How urgent it is.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::Stuck => Severity::Critical,
+            Self::Stuck | Self::Vacant => Severity::Critical,
             Self::HeldTooLong
             | Self::WaitingTooLong
             | Self::HolderIdleInTransaction
@@ -413,7 +457,10 @@ impl FindingKind {
             | Self::WaiterHoldsBackVacuum
             | Self::TooManyKeys
             | Self::UnexpectedHolder
-            | Self::UnexpectedScope => Severity::Warning,
+            | Self::UnexpectedScope
+            | Self::Missed
+            | Self::Repeated
+            | Self::Flapping => Severity::Warning,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits, Thresholds};
-use crate::finding::Judge;
+use crate::finding::{Judge, Moment};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
@@ -191,7 +191,9 @@ impl Fold {
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
         let mut picture = Picture::draw(sample, tracker, chains, names, &self.series);
         self.series.count(&picture, &changes, elapsed);
-        self.judge.observe(&mut picture, &changes);
+        let registered = self.series.registered();
+        let moment = Moment { changes: &changes, elapsed, registered, names: &self.names };
+        self.judge.observe(&mut picture, moment);
         picture
     }
 }

@@ -71,7 +71,7 @@ const CONTENDED_SINCE: Family = gauge(
 const FINDINGS: Family = gauge(
     "pg_advisory_lock_findings",
     "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
-     prepared transactions concerned. Where a rule finds nothing it is 0 if an entry of the registry \
+     prepared transactions concerned, or 1 where it is about the key. Where a rule finds nothing it is 0 if an entry of the registry \
      asks for it, else absent. What is hidden from us satisfies no rule.",
 );
 const BLOCKED_SESSIONS: Family = gauge(
@@ -477,6 +477,13 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
     families.add(&FOLDED_APPLICATIONS, &[server], count(folded_applications.len()));
 }
 
+/// Whom a finding is about: sessions, or the key itself.
+#[derive(Default)]
+struct Concerned<'a> {
+    sessions: HashSet<&'a SessionId>,
+    keys: usize,
+}
+
 /// What one series says, over all the keys it stands for.
 #[derive(Default)]
 struct LockGauges<'a> {
@@ -488,7 +495,7 @@ struct LockGauges<'a> {
     waiting_since: Option<Timestamp>,
     contended_since: Option<Timestamp>,
     snapshot_age: Option<u32>,
-    findings: BTreeMap<[&'a str; 2], HashSet<&'a SessionId>>,
+    findings: BTreeMap<[&'a str; 2], Concerned<'a>>,
     max_hold: Option<Limit>,
     max_wait: Option<Limit>,
 }
@@ -512,6 +519,9 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
     }
     for lock in &picture.locks {
         all.entry(&lock.label.series).or_default().observe(lock);
+    }
+    for lock in &picture.free {
+        all.entry(&lock.label.series).or_default().observe_findings(lock);
     }
     for (series, gauges) in all {
         let shows_zero = view.registered.contains_key(series);
@@ -548,11 +558,17 @@ impl<'a> LockGauges<'a> {
             }
             self.snapshot_age = self.snapshot_age.max(waiter.snapshot_age);
         }
+        self.observe_findings(lock);
+        self.observe_roots(lock);
+    }
+
+    fn observe_findings(&mut self, lock: &'a Lock) {
         for finding in &lock.findings {
             let labels = [finding.kind.as_str(), finding.severity.as_str()];
-            self.findings.entry(labels).or_default().extend(&finding.sessions);
+            let concerned = self.findings.entry(labels).or_default();
+            concerned.sessions.extend(&finding.sessions);
+            concerned.keys += usize::from(finding.sessions.is_empty());
         }
-        self.observe_roots(lock);
     }
 
     fn observe_roots(&mut self, lock: &'a Lock) {
@@ -623,9 +639,9 @@ impl<'a> LockGauges<'a> {
             ];
             families.add(&ROOTS, &labels, count(waiters.len()));
         }
-        for ([finding, severity], sessions) in &self.findings {
+        for ([finding, severity], concerned) in &self.findings {
             let labels = [a, b, c, d, ("finding", *finding), ("severity", *severity)];
-            families.add(&FINDINGS, &labels, count(sessions.len()));
+            families.add(&FINDINGS, &labels, count(concerned.sessions.len() + concerned.keys));
         }
         let labels = [a, b, c, d];
         if !self.holders.is_empty() || !self.waiters.is_empty() {

@@ -93,6 +93,8 @@ pub struct Picture {
     pub in_recovery: bool,
     /// Every key held or awaited, in order.
     pub locks: Vec<Lock>,
+    /// Keys of the registry that nobody holds or awaits and of which something is to be said, in order.
+    pub free: Vec<Lock>,
     /// Granted advisory rows read, before any grouping.
     pub rows_granted: usize,
     /// Waiting advisory rows read.
@@ -310,6 +312,7 @@ impl Picture {
                     Some(Lock { id, label, holders, waiters, findings: Vec::new() })
                 })
                 .collect(),
+            free: Vec::new(),
             rows_granted: sample.advisory_rows(true),
             rows_waiting: sample.advisory_rows(false),
             databases: names.databases.len(),

@@ -28,6 +28,10 @@ pub(super) enum Evidence {
     TooManyKeys { who: Who, keys: usize, limit: usize },
     UnexpectedHolder { who: Who, since: Timestamp },
     UnexpectedScope { who: Who, since: Timestamp, declared: DeclaredScope },
+    Vacant { free_for: Duration, limit: Duration, was_held: bool },
+    Missed { missed_for: Duration, limit: Duration, was_held: bool },
+    Repeated { who: Who, since: Timestamp, previous: Timestamp, limit: Duration },
+    Flapping { count: u32, within: Duration },
 }
 
 /// A session, as a sentence speaks of it.
@@ -120,6 +124,28 @@ impl Evidence {
                 "{} was seen holding {keys} advisory keys at once; the limit is {limit}",
                 who.render(details),
             ),
+            Self::Vacant { free_for, limit, was_held } => format!(
+                "must be held, and was seen free at every poll for {}; vacant_for is {}{}",
+                render_age(*free_for),
+                render_duration(*limit),
+                render_never(*was_held),
+            ),
+            Self::Missed { missed_for, limit, was_held } => format!(
+                "not seen held for {}; last_held_within is {}{}; holds between two polls are not seen",
+                render_age(*missed_for),
+                render_duration(*limit),
+                render_never(*was_held),
+            ),
+            Self::Repeated { who, since, previous, limit } => format!(
+                "seen held by {} since {since:.0}, though another session's hold began at \
+                 {previous:.0} or later; not_again_within is {}",
+                who.render(details),
+                render_duration(*limit),
+            ),
+            Self::Flapping { count, within } => format!(
+                "seen to change hands more than {count} times within {}",
+                render_duration(*within),
+            ),
             Self::UnexpectedHolder { who, since } => format!(
                 "seen held since {since:.0} by {}, a name that `holders` does not list",
                 who.render(details),
@@ -148,6 +174,26 @@ impl Evidence {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
             }
             Self::HoldsBackVacuum { who, .. } => who.render_cancel(),
+            Self::Vacant { .. } => {
+                "see whether the program that should hold it runs and can connect; \
+                                    a lock that was lost is not taken again by itself"
+                    .to_owned()
+            }
+            Self::Missed { .. } => {
+                "see whether the job ran; one that fails to get the lock, or holds \
+                                    it for less than two polls, may have run unseen"
+                    .to_owned()
+            }
+            Self::Repeated { .. } => {
+                "see whether two schedulers start the job, and whether the first \
+                                      run ended; it may go on working without the lock"
+                    .to_owned()
+            }
+            Self::Flapping { .. } => {
+                "look for restarts and lost connections in the logs of those who \
+                                      held it; who lost it may go on working without the lock"
+                    .to_owned()
+            }
             Self::UnexpectedHolder { who, .. } => {
                 format!("add its name to `holders` if it may, else {}", who.render_release(details))
             }
@@ -262,6 +308,10 @@ fn one_line(text: &str) -> String {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
+}
+
+fn render_never(was_held: bool) -> &'static str {
+    if was_held { "" } else { "; not seen held since this process began to look" }
 }
 
 fn render_behind(behind: usize) -> String {

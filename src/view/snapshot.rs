@@ -246,7 +246,8 @@ impl<'a> ServerJson<'a> {
                 capacity: view.facts.table_capacity,
             },
             locks: picture.map(|picture| {
-                picture.locks.iter().map(|lock| LockJson::of(lock, picture.at, details)).collect()
+                let all = picture.locks.iter().chain(&picture.free);
+                all.map(|lock| LockJson::of(lock, picture.at, details)).collect()
             }),
         }
     }
@@ -481,7 +482,7 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::fold::Fold;
-    use crate::registry::Registry;
+    use crate::registry::{Registry, Source};
     use crate::sample::FailureReason;
     use crate::sample::{
         Backend, DatabaseName, DatabaseOid, KeyGroup, LockRow, LockTag, Names, PreparedTransaction,
@@ -567,6 +568,10 @@ mod tests {
     }
 
     fn view() -> View {
+        view_with(Registry::empty()).0
+    }
+
+    fn view_with(registry: Registry) -> (View, Fold) {
         let limits = config::Limits {
             keys: 10,
             applications: 10,
@@ -574,17 +579,18 @@ mod tests {
             registered_keys: 10,
             values: 10,
         };
-        let registry = Arc::new(Registry::empty());
         let thresholds =
             config::Thresholds { prepared: Duration::from_secs(5), ..Default::default() };
-        let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &limits, thresholds);
+        let mut fold =
+            Fold::new("orders-1".into(), Arc::new(registry), Arc::default(), &limits, thresholds);
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
         fold.observe_names(Names {
             databases: HashMap::from([(APP, app)]),
             roles: HashMap::from([(RoleOid(10), "billing".into())]),
         });
         let picture = fold.observe(&sample(), Duration::from_secs(1));
-        View { server: "orders-1".into(), picture: Some(Arc::new(picture)), ..View::default() }
+        let picture = Some(Arc::new(picture));
+        (View { server: "orders-1".into(), picture, ..View::default() }, fold)
     }
 
     fn render(view: &View, now: Timestamp, details: bool) -> Value {
@@ -655,6 +661,32 @@ mod tests {
             "sessions_count": 1,
         }]);
         assert_eq!(findings, &prepared);
+    }
+
+    #[test]
+    fn a_key_that_nobody_holds_is_listed_while_something_is_to_be_said_of_it() {
+        let text = "locks: [{ name: leader, key: 77, databases: [app], must_be_held: true, \
+                    vacant_for: 5s }]";
+        let source = Source { name: "registry.yaml".into(), text: text.into() };
+        let mut view = view_with(Registry::parse(&[source]).unwrap());
+        let leader = |view: &View| {
+            let server = render(view, at(91), false);
+            let locks = server["locks"].as_array().unwrap().clone();
+            locks.into_iter().find(|lock| lock["lock"] == "leader")
+        };
+        assert_eq!(leader(&view.0), None);
+        let mut later = sample();
+        later.at = at(106);
+        let picture = view.1.observe(&later, Duration::from_secs(5));
+        view.0.picture = Some(Arc::new(picture));
+        assert_eq!(leader(&view.0), None, "on our clock no time has passed");
+        later.at_local = at(96);
+        view.0.picture = Some(Arc::new(view.1.observe(&later, Duration::from_secs(5))));
+        let leader = leader(&view.0).unwrap();
+        assert_eq!((&leader["holders"], &leader["waiters"]), (&json!([]), &json!([])));
+        assert_eq!(leader["key"]["text"], "77");
+        assert_eq!(leader["findings"][0]["finding"], "vacant");
+        assert_eq!(leader["findings"][0]["severity"], "critical");
     }
 
     #[test]

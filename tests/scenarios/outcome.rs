@@ -62,7 +62,9 @@ pub fn check(expect: &Expect, known: &Known) -> Result<(), String> {
         compare(&mut errors, "candidates", expected, actual);
     }
     if let Some(expected) = &expect.findings {
+        let free = known.picture.iter().flat_map(|picture| &picture.free);
         let actual = locks()
+            .chain(free)
             .flat_map(|lock| lock.findings.iter().map(move |it| finding_line(lock, it)))
             .collect();
         compare(&mut errors, "findings", expected, actual);
