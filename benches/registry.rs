@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pg_locks_exporter::config::{Applications, Limits};
+use pg_locks_exporter::config::{Applications, Limits, Thresholds};
 use pg_locks_exporter::fold::Fold;
 use pg_locks_exporter::key::Key;
 use pg_locks_exporter::mode::Mode;
@@ -190,6 +190,7 @@ fn new_fold(registry: &Arc<Registry>) -> Fold {
         registry.clone(),
         Arc::new(Applications::new(Vec::new())),
         &limits,
+        Thresholds::default(),
     );
     fold.observe_names(Names { databases: databases().into(), ..Names::default() });
     fold

@@ -21,7 +21,7 @@ use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
 use crate::postgres::dsn::{Dsn, DsnError};
 use crate::registry::MAX_KEYS;
-use file::{ConfigFile, Entry, ServerEntry};
+use file::{ConfigFile, Entry, HolderChangesSection, ServerEntry};
 
 /// All that `locks serve` needs to know.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub struct Config {
     pub applications: Applications,
     /// How many different values labels may take.
     pub limits: Limits,
+    /// What is a finding where no entry of the registry says otherwise.
+    pub thresholds: Thresholds,
     /// What is served.
     pub web: Web,
     /// Whether everything that happens is worth a line in the log.
@@ -64,6 +66,8 @@ pub struct Targets {
     pub applications: Applications,
     /// How many different values labels may take.
     pub limits: Limits,
+    /// What is a finding where no entry of the registry says otherwise.
+    pub thresholds: Thresholds,
     /// What is accepted, yet better done otherwise: to be said once.
     pub warnings: Vec<Warning>,
 }
@@ -105,6 +109,42 @@ pub struct Limits {
     pub registered_keys: usize,
     /// Keys that the registry may compute, once and for each set of answers from databases.
     pub values: usize,
+}
+
+/// Beyond these something is a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// For holders that are idle in a transaction, where the entry of the key does not say.
+    pub idle_in_transaction: Duration,
+    /// For holders that are prepared transactions.
+    pub prepared: Duration,
+    /// For the snapshots of waiters, in transactions.
+    pub snapshot_age: u32,
+    /// For the keys of one session; a tenth of the lock table if that is less.
+    pub keys_per_session: usize,
+    /// For changes of the session that holds a key that must be held.
+    pub holder_changes: HolderChanges,
+}
+
+/// More changes than `count` in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderChanges {
+    /// So many are no finding.
+    pub count: u32,
+    /// Within this.
+    pub within: Duration,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            idle_in_transaction: Duration::from_secs(60),
+            prepared: Duration::from_secs(60),
+            snapshot_age: 1_000_000,
+            keys_per_session: 1000,
+            holder_changes: HolderChanges { count: 5, within: Duration::from_secs(600) },
+        }
+    }
 }
 
 /// What is served over HTTP.
@@ -240,17 +280,18 @@ impl Config {
 
     /// Combines and validates.
     pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
-        let Targets { servers, poll, registry_files, applications, limits, warnings } =
-            Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
+        let targets = Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
+        let Targets { servers, poll, registry_files, applications, .. } = targets;
         Ok(Self {
             servers,
             poll,
             registry_files,
             applications,
-            limits,
+            limits: targets.limits,
+            thresholds: targets.thresholds,
             web: web(args)?,
             logs_events: args.log.events,
-            warnings,
+            warnings: targets.warnings,
             _validated: (),
         })
     }
@@ -304,6 +345,7 @@ impl Targets {
             },
             applications: applications(&file)?,
             limits: limits(&file)?,
+            thresholds: thresholds(&file)?,
             warnings,
         })
     }
@@ -503,18 +545,63 @@ fn applications(file: &ConfigFile) -> Result<Applications, ConfigError> {
 }
 
 fn limits(file: &ConfigFile) -> Result<Limits, ConfigError> {
-    let at_least_one = |entry: &Option<Entry<usize>>, default| match entry {
-        Some(entry) if entry.value == 0 => Err(file.place(entry).fault(Fault::TooSmall("1"))),
+    let pick = |entry: &Option<Entry<usize>>, default| number_or(file, entry.as_ref(), default);
+    Ok(Limits {
+        keys: pick(&file.limits.keys, 100)?,
+        applications: pick(&file.limits.applications, 100)?,
+        databases: pick(&file.limits.databases, 500)?,
+        registered_keys: pick(&file.limits.registered_keys, 10_000)?,
+        values: pick(&file.limits.values, MAX_KEYS)?,
+    })
+}
+
+fn thresholds(file: &ConfigFile) -> Result<Thresholds, ConfigError> {
+    let (section, default) = (&file.thresholds, Thresholds::default());
+    let time = |entry: &Option<Entry<String>>, default| time_or(file, entry.as_ref(), default);
+    let HolderChangesSection { count, within } = &section.holder_changes;
+    Ok(Thresholds {
+        idle_in_transaction: time(&section.idle_in_transaction, default.idle_in_transaction)?,
+        prepared: time(&section.prepared, default.prepared)?,
+        snapshot_age: number_or(file, section.snapshot_age.as_ref(), default.snapshot_age)?,
+        keys_per_session: number_or(
+            file,
+            section.keys_per_session.as_ref(),
+            default.keys_per_session,
+        )?,
+        holder_changes: HolderChanges {
+            count: number_or(file, count.as_ref(), default.holder_changes.count)?,
+            within: time(within, default.holder_changes.within)?,
+        },
+    })
+}
+
+/// A time above 0.
+fn time_or(
+    file: &ConfigFile,
+    entry: Option<&Entry<String>>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    let Some(entry) = entry else { return Ok(default) };
+    match parse_duration(&entry.value) {
+        Ok(Duration::ZERO) => Err(file.place(entry).fault(Fault::TooSmall("1ms"))),
+        Ok(time) => Ok(time),
+        Err(error) => Err(file.place(entry).fault(error)),
+    }
+}
+
+/// A number above 0.
+fn number_or<T: Copy + Default + PartialEq>(
+    file: &ConfigFile,
+    entry: Option<&Entry<T>>,
+    default: T,
+) -> Result<T, ConfigError> {
+    match entry {
+        Some(entry) if entry.value == T::default() => {
+            Err(file.place(entry).fault(Fault::TooSmall("1")))
+        }
         Some(entry) => Ok(entry.value),
         None => Ok(default),
-    };
-    Ok(Limits {
-        keys: at_least_one(&file.limits.keys, 100)?,
-        applications: at_least_one(&file.limits.applications, 100)?,
-        databases: at_least_one(&file.limits.databases, 500)?,
-        registered_keys: at_least_one(&file.limits.registered_keys, 10_000)?,
-        values: at_least_one(&file.limits.values, MAX_KEYS)?,
-    })
+    }
 }
 
 fn web(args: &ServeArgs) -> Result<Web, ConfigError> {
@@ -620,6 +707,7 @@ mod tests {
             };
             assert!(config.servers[0].inspect.is_empty(), "nothing is asked unless allowed");
             assert_eq!(config.limits, limits);
+            assert_eq!(config.thresholds, Thresholds::default());
             assert!(config.registry_files.is_empty());
             assert_eq!(config.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
             assert_eq!(config.warnings, []);
@@ -641,6 +729,12 @@ servers:
 applications:
   - { match: "^(svc-[a-z]+)-.*$", name: "$1" }
 limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 }
+thresholds:
+  idle_in_transaction: 2m
+  prepared: 1h
+  snapshot_age: 5000
+  keys_per_session: 50
+  holder_changes: { count: 3, within: 1m }
 "#;
         let config = yaml(text).file("/etc/secrets/db-1", "p\n").config().unwrap();
         assert_eq!(names(&config), ["orders-primary", "db-2:5432", "local"]);
@@ -657,6 +751,15 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 
         let limits =
             Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 };
         assert_eq!(config.limits, limits);
+        let minute = Duration::from_secs(60);
+        let thresholds = Thresholds {
+            idle_in_transaction: 2 * minute,
+            prepared: 60 * minute,
+            snapshot_age: 5000,
+            keys_per_session: 50,
+            holder_changes: HolderChanges { count: 3, within: minute },
+        };
+        assert_eq!(config.thresholds, thresholds);
     }
 
     #[test]
@@ -707,7 +810,7 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 
         let expected = [
             (
                 "pol: {}",
-                "1:1: unknown key `pol`; known are poll, registry, servers, applications, limits",
+                "1:1: unknown key `pol`; known are poll, registry, servers, applications, limits, thresholds",
             ),
             (
                 "poll:\n  interval: 1s\n  intervall: 1s\n",
@@ -721,6 +824,16 @@ limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 
             ("poll: 1s", "1:7: expected a mapping, as in `{ key: value }`"),
             ("poll: { interval: 5 }", "1:19: \"5\" has no unit: write 5s for seconds"),
             ("poll: { interval: 0 }", "1:19: must be at least 10ms"),
+            ("thresholds: { prepared: 5 }", "1:25: \"5\" has no unit: write 5s for seconds"),
+            ("thresholds: { prepared: 0s }", "1:25: must be at least 1ms"),
+            ("thresholds: { keys_per_session: 0 }", "1:33: must be at least 1"),
+            ("thresholds: { snapshot_age: -1 }", "1:29: expected a whole number, 0 or more"),
+            ("thresholds: { holder_changes: { count: 0 } }", "1:40: must be at least 1"),
+            ("thresholds: { holder_changes: { within: 0 } }", "1:41: must be at least 1ms"),
+            (
+                "thresholds: { holder_changes: 5 }",
+                "1:31: expected a mapping, as in `{ key: value }`",
+            ),
             ("poll: { interval: 9ms }", "1:19: must be at least 10ms"),
             ("poll: { interval: soon }", "1:19: \"soon\" is not a duration"),
             ("poll: { timeout: 0s }", "1:18: must be at least 1ms"),

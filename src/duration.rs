@@ -58,6 +58,20 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
     if text.is_empty() { Err(syntax()) } else { Ok(Duration::from_millis(total)) }
 }
 
+/// Writes a duration as [`parse_duration`] reads it, to the millisecond, in days at most.
+pub fn render_duration(duration: Duration) -> String {
+    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    for (unit, millis) in UNITS.into_iter().filter(|(unit, _)| !["y", "w"].contains(unit)) {
+        let number = rest / millis;
+        if number > 0 {
+            text += &format!("{number}{unit}");
+        }
+        rest %= millis;
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +82,21 @@ mod tests {
             [("500ms", 500), ("15m", 900_000), ("1h30m", 5_400_000), ("1d", 86_400_000), ("0", 0)];
         for (text, millis) in expected {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_that_is_written_is_read_back() {
+        for (millis, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (5_400_000, "1h30m"),
+            (691_200_000, "8d"),
+            (61_001, "1m1s1ms"),
+        ] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(render_duration(duration), text);
+            assert_eq!(parse_duration(text), Ok(duration));
         }
     }
 

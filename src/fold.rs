@@ -1,8 +1,9 @@
 //! One server's memory: samples go in, pictures come out.
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
-//! the tracker says what is one hold, the chains who waits for whom, the series say under which labels it counts, the picture is
-//! drawn, and what changed is counted and remembered as events. Pure, so a test can drive it with samples and a clock of
+//! the tracker says what is one hold, the chains who waits for whom, the series say under which
+//! labels it counts, the picture is drawn, what changed is counted, the picture is judged, and what
+//! happened is remembered as events. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::Chains;
-use crate::config::{Applications, Limits};
+use crate::config::{Applications, Limits, Thresholds};
 use crate::event::{Event, History, Notice, Notices};
+use crate::finding::{Judge, Moment};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
@@ -34,6 +36,7 @@ pub struct Fold {
     notices: Notices,
     /// The last one, to tell of what is gone since. Whoever publishes it has it too.
     picture: Option<Arc<Picture>>,
+    judge: Judge,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
@@ -56,6 +59,7 @@ impl Fold {
         registry: Arc<Registry>,
         applications: Arc<Applications>,
         limits: &Limits,
+        thresholds: Thresholds,
     ) -> Self {
         Self {
             told: Circumstances::default(),
@@ -63,7 +67,8 @@ impl Fold {
             server,
             names: Names::default(),
             tracker: Tracker::default(),
-            series: SeriesSet::new(applications, limits),
+            series: SeriesSet::new(applications.clone(), limits),
+            judge: Judge::new(thresholds, applications),
             history: Arc::default(),
             notices: Notices::default(),
             picture: None,
@@ -145,6 +150,11 @@ impl Fold {
         }
     }
 
+    /// How many entries the server's lock table promises to hold, once it told.
+    pub fn observe_table_capacity(&mut self, capacity: Option<u64>) {
+        self.judge.observe_table_capacity(capacity);
+    }
+
     fn renew_resolver(&mut self) {
         let registry = self.resolver.registry().clone();
         self.resolver = Resolver::new(registry, self.server.clone(), &self.told);
@@ -200,8 +210,12 @@ impl Fold {
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
-        let picture = Arc::new(Picture::draw(sample, tracker, chains, names, &self.series));
+        let mut picture = Picture::draw(sample, tracker, chains, names, &self.series);
         let holder_changes = self.series.count(&picture, &changes, elapsed);
+        let registered = self.series.registered();
+        let moment = Moment { changes: &changes, elapsed, registered, names: &self.names };
+        self.judge.observe(&mut picture, moment);
+        let picture = Arc::new(picture);
         let before = self.picture.take();
         self.notices.observe_picture(before.as_deref(), &picture);
         if !changes.is_empty() {

@@ -3,7 +3,7 @@
 //!
 //! # One line
 //!
-//! `fetch (I/O) → Sample → track, name, draw (pure) → View → { metrics | JSON | page } (pure) → serve (I/O)`
+//! `fetch (I/O) → Sample → track, name, draw, judge (pure) → View → { metrics | JSON | page } (pure) → serve (I/O)`
 //!
 //! I/O at both ends and nowhere between. [`sample::Sample`] is what one poll saw, [`view::View`]
 //! what is published; they are the walls. Everything between them is ordinary functions on data,
@@ -23,6 +23,7 @@
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
+//! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
 //! | [`fold`] | one server's memory: the six above in their order | |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
@@ -66,9 +67,9 @@
 //! # Words
 //!
 //! One word for one idea, in code, labels, metrics and prose: *key*, *lock* (a named key), *mode*,
-//! *scope*, *hold*, *wait*, *holder*, *waiter*, *root*, *event*, *sample*, *view*, *poll*. Verbs by kind:
-//! `fetch_`, `connect`, `serve` do I/O; `decode_` makes values of columns, `parse_` of text; `observe` changes
-//! state; `render_` makes text.
+//! *scope*, *hold*, *wait*, *holder*, *waiter*, *root*, *finding*, *event*, *sample*, *view*, *poll*.
+//! Verbs by kind: `fetch_`, `connect`, `serve` do I/O; `decode_` makes values of columns, `parse_` of
+//! text; `observe` changes state; `render_` makes text.
 
 pub mod cli;
 pub mod config;
@@ -91,6 +92,7 @@ pub mod blocking;
 pub mod series;
 pub mod slot;
 
+pub mod finding;
 pub mod view;
 
 pub mod event;

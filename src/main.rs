@@ -150,6 +150,7 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
             &registry,
             &applications,
             &targets.limits,
+            targets.thresholds,
         ),
     };
     let runtime =

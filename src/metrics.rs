@@ -13,6 +13,7 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
 use crate::blocking::Chains;
+use crate::finding::FindingKind;
 use crate::inspected::{LastSuccess, Source};
 use crate::registry::{Candidate, Limit, Registry, UNREGISTERED};
 use crate::sample::FailureReason;
@@ -60,6 +61,18 @@ const WAITING_SINCE: Family = gauge(
     "pg_advisory_lock_waiting_since_timestamp_seconds",
     "When the longest present wait began (pg_locks.waitstart, PostgreSQL 14 and later). Absent \
      while nobody waits.",
+);
+const CONTENDED_SINCE: Family = gauge(
+    "pg_advisory_lock_contended_since_timestamp_seconds",
+    "Since when a present hold was seen to keep others waiting, the oldest; it ends with the hold, \
+     and when nobody was seen waiting for more than 30 seconds and 10 polls. Waits between two polls \
+     are not seen.",
+);
+const FINDINGS: Family = gauge(
+    "pg_advisory_lock_findings",
+    "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
+     prepared transactions concerned, or 1 where it is about the key. Where a rule finds nothing it is 0 if an entry of the registry \
+     asks for it, else absent. What is hidden from us satisfies no rule.",
 );
 const BLOCKED_SESSIONS: Family = gauge(
     "pg_advisory_lock_blocked_sessions",
@@ -464,6 +477,13 @@ fn collect_sessions(families: &mut Families, view: &View, picture: &Picture) {
     families.add(&FOLDED_APPLICATIONS, &[server], count(folded_applications.len()));
 }
 
+/// Whom a finding is about: sessions, or the key itself.
+#[derive(Default)]
+struct Concerned<'a> {
+    sessions: HashSet<&'a SessionId>,
+    keys: usize,
+}
+
 /// What one series says, over all the keys it stands for.
 #[derive(Default)]
 struct LockGauges<'a> {
@@ -473,7 +493,9 @@ struct LockGauges<'a> {
     roots: BTreeMap<[&'a str; 4], HashSet<&'a SessionId>>,
     held_since: Option<Timestamp>,
     waiting_since: Option<Timestamp>,
+    contended_since: Option<Timestamp>,
     snapshot_age: Option<u32>,
+    findings: BTreeMap<[&'a str; 2], Concerned<'a>>,
     max_hold: Option<Limit>,
     max_wait: Option<Limit>,
 }
@@ -484,6 +506,9 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
     for (series, registered) in view.registered.iter() {
         let gauges = all.entry(series).or_default();
         gauges.limit(registered.resolution.max_hold, registered.resolution.max_wait);
+        for kind in FindingKind::armed_by(&registered.resolution) {
+            gauges.findings.entry([kind.as_str(), kind.severity().as_str()]).or_default();
+        }
         let labels = series.labels(server);
         if let Some(moment) = registered.last_held {
             families.add(&LAST_HELD, &labels, moment.unix_seconds());
@@ -494,6 +519,9 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
     }
     for lock in &picture.locks {
         all.entry(&lock.label.series).or_default().observe(lock);
+    }
+    for lock in &picture.free {
+        all.entry(&lock.label.series).or_default().observe_findings(lock);
     }
     for (series, gauges) in all {
         let shows_zero = view.registered.contains_key(series);
@@ -515,6 +543,9 @@ impl<'a> LockGauges<'a> {
                 [&*holder.session.application_label, holder.mode.as_str(), holder.state_label()];
             self.holders.entry(labels).or_default().insert(&holder.id);
             self.held_since = Some(oldest(self.held_since, holder.since_local));
+            if let Some(since) = holder.contended_since_local {
+                self.contended_since = Some(oldest(self.contended_since, since));
+            }
             if holder.blocks > 0 {
                 self.blocking.insert(&holder.id);
             }
@@ -527,7 +558,17 @@ impl<'a> LockGauges<'a> {
             }
             self.snapshot_age = self.snapshot_age.max(waiter.snapshot_age);
         }
+        self.observe_findings(lock);
         self.observe_roots(lock);
+    }
+
+    fn observe_findings(&mut self, lock: &'a Lock) {
+        for finding in &lock.findings {
+            let labels = [finding.kind.as_str(), finding.severity.as_str()];
+            let concerned = self.findings.entry(labels).or_default();
+            concerned.sessions.extend(&finding.sessions);
+            concerned.keys += usize::from(finding.sessions.is_empty());
+        }
     }
 
     fn observe_roots(&mut self, lock: &'a Lock) {
@@ -598,6 +639,10 @@ impl<'a> LockGauges<'a> {
             ];
             families.add(&ROOTS, &labels, count(waiters.len()));
         }
+        for ([finding, severity], concerned) in &self.findings {
+            let labels = [a, b, c, d, ("finding", *finding), ("severity", *severity)];
+            families.add(&FINDINGS, &labels, count(concerned.sessions.len() + concerned.keys));
+        }
         let labels = [a, b, c, d];
         if !self.holders.is_empty() || !self.waiters.is_empty() {
             let blocked = chains.sessions_behind_any(self.blocking.iter().copied());
@@ -608,6 +653,9 @@ impl<'a> LockGauges<'a> {
         }
         if let Some(since) = self.waiting_since {
             families.add(&WAITING_SINCE, &labels, since.unix_seconds());
+        }
+        if let Some(since) = self.contended_since {
+            families.add(&CONTENDED_SINCE, &labels, since.unix_seconds());
         }
         if let Some(age) = self.snapshot_age {
             families.add(&SNAPSHOT_AGE, &labels, f64::from(age));

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backoff::Backoff;
-use crate::config::{self, Applications, Limits};
+use crate::config::{self, Applications, Limits, Thresholds};
 use crate::event::{Event, EventKind, Length, Notice};
 use crate::fold::{Fold, Nameless};
 use crate::inspected::Inspected;
@@ -167,6 +167,7 @@ impl Poller {
         loaded: watch::Receiver<Loaded>,
         applications: Arc<Applications>,
         limits: &Limits,
+        thresholds: Thresholds,
         backoff: Backoff,
     ) -> (Self, watch::Receiver<Arc<View>>) {
         let name: Arc<str> = server.name.as_str().into();
@@ -181,7 +182,7 @@ impl Poller {
         };
         let (published, receiver) = watch::channel(Arc::new(view.clone()));
         let registry = loaded.borrow().registry.clone();
-        let fold = Fold::new(name, registry.clone(), applications, limits);
+        let fold = Fold::new(name, registry.clone(), applications, limits, thresholds);
         let poller = Self {
             server,
             rhythm,
@@ -345,6 +346,7 @@ impl Poller {
     async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
         connection.fetch_facts().await?;
         self.view.facts = connection.facts().clone();
+        self.fold.observe_table_capacity(self.view.facts.table_capacity);
         Ok(())
     }
 

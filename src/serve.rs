@@ -46,6 +46,7 @@ pub async fn serve(
             registry.clone(),
             applications.clone(),
             &config.limits,
+            config.thresholds,
             Backoff::default(),
         );
         views.push(view);

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::client::{self, ReadError};
-use crate::config::{self, Applications, Limits};
+use crate::config::{self, Applications, Limits, Thresholds};
 use crate::fold::Fold;
 use crate::poller::local_now;
 use crate::postgres::{Connection, PollError};
@@ -52,10 +52,12 @@ impl Survey {
         registry: &Arc<Registry>,
         applications: &Arc<Applications>,
         limits: &Limits,
+        thresholds: Thresholds,
     ) -> Self {
         let watch = |server: config::Server| {
             let name: Arc<str> = server.name.as_str().into();
-            let fold = Fold::new(name.clone(), registry.clone(), applications.clone(), limits);
+            let (registry, applications) = (registry.clone(), applications.clone());
+            let fold = Fold::new(name.clone(), registry, applications, limits, thresholds);
             let view = View { server: name, ..View::default() };
             Watch { server, limit, fold, view, connection: None, hashes_asked: None }
         };
@@ -157,7 +159,10 @@ impl Watch {
             connecting.await.map_err(|_| PollError::ConnectTimeout(patience))??;
         // What the server does not tell of itself stays unknown.
         match connection.fetch_facts().await {
-            Ok(()) => self.view.facts = connection.facts().clone(),
+            Ok(()) => {
+                self.view.facts = connection.facts().clone();
+                self.fold.observe_table_capacity(self.view.facts.table_capacity);
+            }
             Err(error) if connection.is_usable(&error) => {}
             Err(error) => return Err(error),
         }

@@ -69,11 +69,11 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// RFC 3339 in UTC, to the microsecond.
+/// RFC 3339 in UTC, to the microsecond, or as many digits of a second as `{:.0}` asks for.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
-            Ok(time) => write!(f, "{time:.6}"),
+            Ok(time) => write!(f, "{time:.0$}", f.precision().unwrap_or(6)),
             Err(_) => f.write_str(if self.0 < 0 { "-infinity" } else { "infinity" }),
         }
     }

@@ -536,7 +536,7 @@ impl Tracker {
             let kept_out = unbroken.get(&id.key).is_some_and(|held| {
                 held.iter().any(|(holder, mode)| *holder != waiter && mode.conflicts_with(&id.mode))
             });
-            let hold = HoldId { holder: waiter, key: id.key, mode: id.mode.clone() };
+            let hold = HoldId { holder: waiter.clone(), key: id.key, mode: id.mode.clone() };
             let outcome = if kept_out {
                 WaitOutcome::Gone
             } else if self

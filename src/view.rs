@@ -15,6 +15,7 @@ pub use snapshot::render_snapshot;
 
 use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
+use crate::finding::Finding;
 use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
@@ -95,6 +96,8 @@ pub struct Picture {
     pub in_recovery: bool,
     /// Every key held or awaited, in order.
     pub locks: Vec<Lock>,
+    /// Keys of the registry that nobody holds or awaits and of which something is to be said, in order.
+    pub free: Vec<Lock>,
     /// Granted advisory rows read, before any grouping.
     pub rows_granted: usize,
     /// Waiting advisory rows read.
@@ -118,6 +121,8 @@ pub struct Lock {
     pub holders: Vec<Holder>,
     /// Who waits for it.
     pub waiters: Vec<Waiter>,
+    /// What is to be said of it; drawn without any, which come when the picture is judged.
+    pub findings: Vec<Finding>,
 }
 
 /// A session, as far as it can be seen.
@@ -137,6 +142,9 @@ pub struct Session {
     pub client_port: Option<i32>,
     /// `state`
     pub state: State,
+    /// `state_change`, where it counts: what is later than the poll's moment says nothing of what
+    /// the lock table showed.
+    pub state_since: Option<Timestamp>,
     /// `wait_event_type/wait_event`
     pub wait_event: Option<Arc<str>>,
 }
@@ -189,6 +197,13 @@ pub struct Holder {
     pub blocks_through: Vec<Arc<str>>,
     /// Who is let in at once when it lets go of this key; `None` where that is not known.
     pub frees_next: Option<Arc<[SessionId]>>,
+    /// Since when this hold has kept others waiting, with short breaks at most; known once the
+    /// picture is judged.
+    pub contended_since: Option<Timestamp>,
+    /// The same on our clock.
+    pub contended_since_local: Option<Timestamp>,
+    /// Waits that were seen to end without the lock behind this hold.
+    pub waits_gone: u32,
     /// Everything its session was seen to hold, this key too.
     locks: Arc<LockCounts>,
 }
@@ -328,9 +343,11 @@ impl Picture {
                     waiters.sort_by_key(|waiter| {
                         (waiter.since.is_none(), waiter.since, waiter.id.clone())
                     });
-                    Some(Lock { id, label: series.label(id)?.clone(), holders, waiters })
+                    let label = series.label(id)?.clone();
+                    Some(Lock { id, label, holders, waiters, findings: Vec::new() })
                 })
                 .collect(),
+            free: Vec::new(),
             rows_granted: sample.advisory_rows(true),
             rows_waiting: sample.advisory_rows(false),
             databases: names.databases.len(),
@@ -371,7 +388,7 @@ impl<'a> Scene<'a> {
             locks: count_locks(sample, tracker),
             roots: HashMap::new(),
             sessions: backends()
-                .map(|backend| (backend.pid, Arc::new(Session::of(backend, names, series))))
+                .map(|one| (one.pid, Arc::new(Session::of(one, sample.at, names, series))))
                 .collect(),
             snapshot_ages: backends()
                 .filter_map(|one| Some((one.pid, one.snapshot_age?)))
@@ -458,6 +475,9 @@ impl<'a> Scene<'a> {
             blocks: chains.sessions_behind(id),
             blocks_through: chains.blocks_through(id).into_iter().map(Arc::from).collect(),
             frees_next: chains.next_holders(hold_id.key, id),
+            contended_since: None,
+            contended_since_local: None,
+            waits_gone: 0,
             locks: self.locks.get(id).cloned().unwrap_or_default(),
         }
     }
@@ -494,7 +514,7 @@ fn count_locks(sample: &Sample, tracker: &Tracker) -> HashMap<SessionId, Arc<Loc
 }
 
 impl Session {
-    fn of(backend: &Backend, names: &Names, series: &SeriesSet) -> Self {
+    fn of(backend: &Backend, at: Timestamp, names: &Names, series: &SeriesSet) -> Self {
         Self {
             backend_start: backend.backend_start,
             application_label: series.application_label(backend.application_name.as_ref()),
@@ -503,6 +523,7 @@ impl Session {
             client_addr: backend.client_addr,
             client_port: backend.client_port,
             state: backend.state.clone(),
+            state_since: backend.state_change.filter(|change| *change <= at),
             wait_event: backend.wait_event.clone(),
         }
     }
@@ -516,6 +537,7 @@ impl Session {
             client_addr: None,
             client_port: None,
             state: State::Unknown,
+            state_since: None,
             wait_event: None,
         }
     }

@@ -22,6 +22,7 @@ pub(super) struct ConfigFile {
     pub(super) servers: Vec<Entry<ServerEntry>>,
     pub(super) applications: Vec<ApplicationEntry>,
     pub(super) limits: LimitsSection,
+    pub(super) thresholds: ThresholdsSection,
 }
 
 /// The top of the file. An empty section is written like one left out.
@@ -33,6 +34,7 @@ struct Top {
     servers: Option<Vec<Entry<ServerEntry>>>,
     applications: Option<Vec<ApplicationEntry>>,
     limits: Option<LimitsSection>,
+    thresholds: Option<ThresholdsSection>,
 }
 
 #[derive(Default, Deserialize)]
@@ -68,6 +70,23 @@ pub(super) struct LimitsSection {
     pub(super) databases: Option<Entry<usize>>,
     pub(super) registered_keys: Option<Entry<usize>>,
     pub(super) values: Option<Entry<usize>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ThresholdsSection {
+    pub(super) idle_in_transaction: Option<Entry<String>>,
+    pub(super) prepared: Option<Entry<String>>,
+    pub(super) snapshot_age: Option<Entry<u32>>,
+    pub(super) keys_per_session: Option<Entry<usize>>,
+    pub(super) holder_changes: HolderChangesSection,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct HolderChangesSection {
+    pub(super) count: Option<Entry<u32>>,
+    pub(super) within: Option<Entry<String>>,
 }
 
 /// What is wrong with the form of a file. Holds keys, never values.
@@ -108,6 +127,7 @@ impl ConfigFile {
             servers: top.servers.unwrap_or_default(),
             applications: top.applications.unwrap_or_default(),
             limits: top.limits.unwrap_or_default(),
+            thresholds: top.thresholds.unwrap_or_default(),
         })
     }
 
@@ -159,7 +179,7 @@ fn describe(error: &Error) -> YamlError {
 
 fn type_in_words(ty: &str) -> String {
     match ty {
-        "usize" | "u64" | "unsigned integer" => "a whole number, 0 or more",
+        "usize" | "u64" | "u32" | "unsigned integer" => "a whole number, 0 or more",
         "floating point" => "a number, as in 0.02",
         "a sequence" | "sequence start" => "a list, as in `[a, b]`",
         "mapping start" => "a mapping, as in `{ key: value }`",

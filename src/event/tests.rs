@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::Limits;
+use crate::config::{Limits, Thresholds};
 use crate::fold::Fold;
 use crate::registry::{Registry, Source};
 use crate::sample::{
@@ -36,7 +36,8 @@ impl Story {
     fn begin() -> Self {
         let source = Source { name: "registry.yaml".into(), text: REGISTRY.into() };
         let registry = Arc::new(Registry::parse(&[source]).unwrap());
-        let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS);
+        let mut fold =
+            Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS, Thresholds::default());
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
         fold.observe_names(Names {
             databases: HashMap::from([(APP, app)]),
@@ -196,7 +197,8 @@ fn a_handover_is_told_in_the_order_in_which_it_must_have_been() {
 fn what_the_first_poll_finds_is_told_when_it_ends_and_has_no_upper_bound() {
     let mut story = Story::begin();
     let registry = Arc::new(Registry::empty());
-    story.fold = Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS);
+    story.fold =
+        Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS, Thresholds::default());
     let hidden = |seconds, advisory| Sample { backends: None, ..sample(seconds, advisory) };
     story.observe(&hidden(1, vec![holds(7, NIGHTLY)]));
     assert!(story.events(false).is_empty());
@@ -373,7 +375,8 @@ fn a_hold_that_was_there_for_long_at_the_first_poll_is_told_at_once() {
     let mut story = Story::begin();
     let source = Source { name: "registry.yaml".into(), text: REGISTRY.into() };
     let registry = Arc::new(Registry::parse(&[source]).unwrap());
-    story.fold = Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS);
+    story.fold =
+        Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS, Thresholds::default());
     let mut first = sample(100, vec![holds(7, NIGHTLY)]);
     for backend in first.backends.iter_mut().flatten() {
         backend.state = State::Idle;

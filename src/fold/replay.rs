@@ -73,7 +73,8 @@ impl Replay {
     fn new() -> Self {
         let registry = registry(REGISTRY);
         let rules = Arc::new(Applications::default());
-        let mut fold = Fold::new("orders-1".into(), registry.clone(), rules, &LIMITS);
+        let mut fold =
+            Fold::new("orders-1".into(), registry.clone(), rules, &LIMITS, Thresholds::default());
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
         fold.observe_names(Names { databases: [(APP, app)].into(), ..Names::default() });
         let polls = Polls { interval: SECOND, ..Polls::default() };

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
 use crate::blocking::{Blocker, BlockerKind};
+use crate::finding::Finding;
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::registry::Limit;
@@ -87,6 +88,7 @@ struct LockJson<'a> {
     limits: Limits,
     holders: Vec<HolderJson<'a>>,
     waiters: Vec<WaiterJson<'a>>,
+    findings: Vec<FindingJson>,
 }
 
 #[derive(Serialize)]
@@ -141,6 +143,7 @@ struct HolderJson<'a> {
     held_at_least_seconds: Option<f64>,
     held_at_most_seconds: Option<f64>,
     transactions_seen: u32,
+    contended_since: Option<Timestamp>,
     has_written: Option<bool>,
     other_locks: OtherLocks<'a>,
     prepared: Option<PreparedJson<'a>>,
@@ -178,6 +181,16 @@ struct WaiterJson<'a> {
     blocked_by_count: usize,
     roots: Vec<RootJson<'a>>,
     roots_count: usize,
+}
+
+#[derive(Serialize)]
+struct FindingJson {
+    finding: &'static str,
+    severity: &'static str,
+    text: String,
+    remedy: String,
+    pids: Vec<Pid>,
+    sessions_count: usize,
 }
 
 #[derive(Serialize)]
@@ -233,7 +246,8 @@ impl<'a> ServerJson<'a> {
                 capacity: view.facts.table_capacity,
             },
             locks: picture.map(|picture| {
-                picture.locks.iter().map(|lock| LockJson::of(lock, picture.at, details)).collect()
+                let all = picture.locks.iter().chain(&picture.free);
+                all.map(|lock| LockJson::of(lock, picture.at, details)).collect()
             }),
         }
     }
@@ -277,6 +291,7 @@ impl<'a> LockJson<'a> {
             },
             holders: lock.holders.iter().map(|one| HolderJson::of(one, at, details)).collect(),
             waiters: WaiterJson::all_of(lock, at, details),
+            findings: lock.findings.iter().map(|one| FindingJson::of(one, details)).collect(),
         }
     }
 }
@@ -311,6 +326,7 @@ impl<'a> HolderJson<'a> {
                 .then(|| at.since(holder.proved_since).as_secs_f64()),
             held_at_most_seconds: holder.not_before.map(|start| at.since(start).as_secs_f64()),
             transactions_seen: holder.transactions_seen,
+            contended_since: holder.contended_since,
             has_written: holder.has_written,
             other_locks: OtherLocks::of(holder),
             prepared: match &holder.id {
@@ -371,6 +387,19 @@ impl<'a> WaiterJson<'a> {
                 .map(|root| RootJson::of(root, holders.contains(&root.id), details))
                 .collect(),
             roots_count: waiter.roots.len(),
+        }
+    }
+}
+
+impl FindingJson {
+    fn of(finding: &Finding, details: bool) -> Self {
+        Self {
+            finding: finding.kind.as_str(),
+            severity: finding.severity.as_str(),
+            text: finding.render_text(details),
+            remedy: finding.render_remedy(details),
+            pids: finding.pids().take(NAMED).collect(),
+            sessions_count: finding.sessions.len(),
         }
     }
 }
@@ -453,7 +482,7 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::fold::Fold;
-    use crate::registry::Registry;
+    use crate::registry::{Registry, Source};
     use crate::sample::FailureReason;
     use crate::sample::{
         Backend, DatabaseName, DatabaseOid, KeyGroup, LockRow, LockTag, Names, PreparedTransaction,
@@ -539,6 +568,10 @@ mod tests {
     }
 
     fn view() -> View {
+        view_with(Registry::empty()).0
+    }
+
+    fn view_with(registry: Registry) -> (View, Fold) {
         let limits = config::Limits {
             keys: 10,
             applications: 10,
@@ -546,15 +579,17 @@ mod tests {
             registered_keys: 10,
             values: 10,
         };
-        let registry = Arc::new(Registry::empty());
-        let mut fold = Fold::new("orders-1".into(), registry, Arc::default(), &limits);
+        let thresholds =
+            config::Thresholds { prepared: Duration::from_secs(5), ..Default::default() };
+        let mut fold =
+            Fold::new("orders-1".into(), Arc::new(registry), Arc::default(), &limits, thresholds);
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
         fold.observe_names(Names {
             databases: HashMap::from([(APP, app)]),
             roles: HashMap::from([(RoleOid(10), "billing".into())]),
         });
         let picture = fold.observe(&sample(), Duration::from_secs(1));
-        View { server: "orders-1".into(), picture: Some(picture), ..View::default() }
+        (View { server: "orders-1".into(), picture: Some(picture), ..View::default() }, fold)
     }
 
     fn render(view: &View, now: Timestamp, details: bool) -> Value {
@@ -608,6 +643,49 @@ mod tests {
         });
         assert_eq!((&waiter["roots"][0], &waiter["roots_count"]), (&idle_root, &json!(2)));
         assert_eq!(waiter["roots"][1]["gid"], "order-4711");
+    }
+
+    #[test]
+    fn findings_come_with_their_sentence_and_remedy() {
+        let server = render(&view(), at(91), true);
+        let findings = &server["locks"][0]["findings"];
+        let prepared = json!([{
+            "finding": "held_by_prepared_transaction",
+            "severity": "warning",
+            "text": "held by the prepared transaction 'order-4711', prepared 8s ago and neither \
+                     committed nor rolled back since; the limit is 5s",
+            "remedy": "COMMIT PREPARED 'order-4711' or ROLLBACK PREPARED 'order-4711' in its \
+                       database, whichever its transaction manager decided",
+            "pids": [],
+            "sessions_count": 1,
+        }]);
+        assert_eq!(findings, &prepared);
+    }
+
+    #[test]
+    fn a_key_that_nobody_holds_is_listed_while_something_is_to_be_said_of_it() {
+        let text = "locks: [{ name: leader, key: 77, databases: [app], must_be_held: true, \
+                    vacant_for: 5s }]";
+        let source = Source { name: "registry.yaml".into(), text: text.into() };
+        let mut view = view_with(Registry::parse(&[source]).unwrap());
+        let leader = |view: &View| {
+            let server = render(view, at(91), false);
+            let locks = server["locks"].as_array().unwrap().clone();
+            locks.into_iter().find(|lock| lock["lock"] == "leader")
+        };
+        assert_eq!(leader(&view.0), None);
+        let mut later = sample();
+        later.at = at(106);
+        let picture = view.1.observe(&later, Duration::from_secs(5));
+        view.0.picture = Some(picture);
+        assert_eq!(leader(&view.0), None, "on our clock no time has passed");
+        later.at_local = at(96);
+        view.0.picture = Some(view.1.observe(&later, Duration::from_secs(5)));
+        let leader = leader(&view.0).unwrap();
+        assert_eq!((&leader["holders"], &leader["waiters"]), (&json!([]), &json!([])));
+        assert_eq!(leader["key"]["text"], "77");
+        assert_eq!(leader["findings"][0]["finding"], "vacant");
+        assert_eq!(leader["findings"][0]["severity"], "critical");
     }
 
     #[test]

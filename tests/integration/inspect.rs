@@ -529,6 +529,7 @@ async fn polls_go_on_meanwhile_and_there_is_one_connection_beside_theirs() {
         loaded,
         Arc::default(),
         &config.limits,
+        config.thresholds,
         Backoff::default(),
     );
     let mut pollers = JoinSet::new();

@@ -38,6 +38,8 @@ pg_advisory_keys gauge server datname state
 pg_advisory_last_poll_timestamp_seconds gauge server
 pg_advisory_lock_acquisitions_observed_total counter server datname lock key
 pg_advisory_lock_blocked_sessions gauge server datname lock key
+pg_advisory_lock_contended_since_timestamp_seconds gauge server datname lock key
+pg_advisory_lock_findings gauge server datname lock key finding severity
 pg_advisory_lock_held_since_timestamp_seconds gauge server datname lock key
 pg_advisory_lock_hold_duration_seconds histogram server datname lock
 pg_advisory_lock_hold_limit_seconds gauge server datname lock key
@@ -119,7 +121,7 @@ impl Stage {
         leaky.run("SELECT pg_advisory_lock(77)").await;
         let exporter = Exporter::builder()
             .config(&format!(
-                "servers:\n  - {{ name: direct, dsn: '{}', inspect: [app] }}\n  - {{ name: pooled, dsn: '{}' }}",
+                "thresholds: {{ prepared: 1ms }}\nservers:\n  - {{ name: direct, dsn: '{}', inspect: [app] }}\n  - {{ name: pooled, dsn: '{}' }}",
                 postgres.dsn("postgres"),
                 pooler.dsn("app")
             ))
@@ -146,7 +148,10 @@ impl Stage {
         preparer
             .run("BEGIN; SELECT pg_advisory_xact_lock(8); PREPARE TRANSACTION 'two-phase'")
             .await;
-        exporter.scrape_fresh().await;
+        eventually("the prepared transaction is a finding", async || {
+            exporter.scrape_fresh().await.sample("pg_advisory_lock_findings").present();
+        })
+        .await;
         Stage {
             exporter,
             _sessions: vec![leaky, next.session, holder, preparer],

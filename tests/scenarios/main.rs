@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pg_locks_exporter::config::{Application, Applications, Limits};
+use pg_locks_exporter::config::{Application, Applications, HolderChanges, Limits, Thresholds};
 use pg_locks_exporter::fold::Fold;
 use pg_locks_exporter::metrics::exposition::{Format, render_families};
 use pg_locks_exporter::metrics::{Process, collect_families};
@@ -58,6 +58,8 @@ struct Scenario {
     applications: Vec<Rule>,
     #[serde(default)]
     limits: Bounds,
+    #[serde(default)]
+    thresholds: Beyond,
     /// The poll interval that is asked for, in seconds.
     #[serde(default = "ten_seconds")]
     interval: f64,
@@ -81,6 +83,18 @@ struct Bounds {
     applications: usize,
     databases: usize,
     registered_keys: usize,
+}
+
+/// Beyond these something is a finding. Times are seconds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Beyond {
+    idle_in_transaction: f64,
+    prepared: f64,
+    snapshot_age: u32,
+    keys_per_session: usize,
+    /// More changes than the first in as many seconds as the second says.
+    holder_changes: (u32, f64),
 }
 
 /// One poll, or a run of equal ones; the expectations are those after the last.
@@ -133,6 +147,9 @@ struct Expect {
     /// `DATABASE KEY LOCK [FIELD=VALUE]…`, names that may be meant; fields: `written`, `with` (its
     /// values), `from` (a file and line, or `preset:` and its name) and `doubt`.
     candidates: Option<Vec<String>>,
+    /// `DATABASE KEY FINDING [FIELD=VALUE]…`; fields: `severity`, `who` (pids and gids, the worst
+    /// first), `text` and `remedy` as those read them who may see details.
+    findings: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]
     samples: Vec<String>,
@@ -147,6 +164,31 @@ impl Default for Bounds {
     }
 }
 
+impl Default for Beyond {
+    fn default() -> Self {
+        Self {
+            idle_in_transaction: 60.0,
+            prepared: 60.0,
+            snapshot_age: 1_000_000,
+            keys_per_session: 1000,
+            holder_changes: (5, 600.0),
+        }
+    }
+}
+
+impl Beyond {
+    fn thresholds(&self) -> Thresholds {
+        let (count, within) = self.holder_changes;
+        Thresholds {
+            idle_in_transaction: Duration::from_secs_f64(self.idle_in_transaction),
+            prepared: Duration::from_secs_f64(self.prepared),
+            snapshot_age: self.snapshot_age,
+            keys_per_session: self.keys_per_session,
+            holder_changes: HolderChanges { count, within: Duration::from_secs_f64(within) },
+        }
+    }
+}
+
 impl Expect {
     fn is_empty(&self) -> bool {
         self.holds.is_none()
@@ -155,6 +197,7 @@ impl Expect {
             && self.series.is_none()
             && self.names.is_none()
             && self.candidates.is_none()
+            && self.findings.is_none()
             && self.samples.is_empty()
             && self.absent.is_empty()
     }
@@ -194,7 +237,13 @@ impl World {
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
         let limits = Limits { keys, applications, databases, registered_keys, values: 1_000_000 };
         let rules = Arc::new(Applications::new(rules));
-        let mut fold = Fold::new(SERVER.into(), registry.clone(), rules, &limits);
+        let mut fold = Fold::new(
+            SERVER.into(),
+            registry.clone(),
+            rules,
+            &limits,
+            scenario.thresholds.thresholds(),
+        );
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
             (oid, DatabaseName { name: name.into(), encoding: encoding.into() })
         });
@@ -368,6 +417,7 @@ fn what_is_expected_and_does_not_come_is_an_error() {
         "expect.series = ['app unregistered 43']",
         "expect.names = ['app 42 jobs']",
         "expect.candidates = []",
+        "expect.findings = ['app 42 held_too_long']",
         "expect.samples = ['pg_advisory_lock_holders{key=\"42\"} 2']",
         "expect.samples = ['pg_advisory_no_such_metric 1']",
         "expect.samples = ['pg_advisory_keys 1']",

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 use pg_locks_exporter::blocking::{Blocker, BlockerKind};
+use pg_locks_exporter::finding::Finding;
 use pg_locks_exporter::registry::{Candidate, Origin};
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
@@ -59,6 +60,14 @@ pub fn check(expect: &Expect, known: &Known) -> Result<(), String> {
             })
             .collect();
         compare(&mut errors, "candidates", expected, actual);
+    }
+    if let Some(expected) = &expect.findings {
+        let free = known.picture.iter().flat_map(|picture| &picture.free);
+        let actual = locks()
+            .chain(free)
+            .flat_map(|lock| lock.findings.iter().map(move |it| finding_line(lock, it)))
+            .collect();
+        compare(&mut errors, "findings", expected, actual);
     }
     for expected in &expect.samples {
         check_sample(&mut errors, expected, true, &known.exposition);
@@ -177,6 +186,8 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("mode", holder.mode.to_string()),
             ("written", holder.has_written.map_or("-".into(), |it| it.to_string())),
             ("blocks", holder.blocks.to_string()),
+            ("contended", time(holder.contended_since)),
+            ("gone", holder.waits_gone.to_string()),
             ("through", list(&holder.blocks_through)),
             (
                 "next",
@@ -203,6 +214,18 @@ fn wait_line(lock: &Lock, waiter: &Waiter) -> Line {
             ("blocked_by", list(waiter.blocked_by.iter().map(blocker_word))),
             ("blockers", waiter.blocker_count.to_string()),
             ("roots", list(waiter.roots.iter().map(root_word))),
+        ]),
+    }
+}
+
+fn finding_line(lock: &Lock, finding: &Finding) -> Line {
+    Line {
+        identity: format!("{} {}", key_words(lock.id), finding.kind.as_str()),
+        fields: BTreeMap::from([
+            ("severity", finding.severity.as_str().to_owned()),
+            ("who", list(finding.sessions.iter().map(who_word))),
+            ("text", word(&finding.render_text(true))),
+            ("remedy", word(&finding.render_remedy(true))),
         ]),
     }
 }

@@ -1,0 +1,509 @@
+//! What is judged: one rule for each finding, when and about whom.
+//!
+//! A finding is about a key and the sessions that hold or await it. Rules see what everybody sees,
+//! the [`Picture`] of a poll, and put what they find into it, so that the metrics and the JSON
+//! cannot disagree. What is unknown satisfies no rule. Ages are taken at the moment of the poll, on
+//! the server's clock; limits come from the registry where an entry says one, else from the
+//! configuration. Pure; the words are made in `sentence`, for whoever may read them.
+
+mod contention;
+mod expectation;
+mod sentence;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::contention::Contentions;
+use self::expectation::Expectations;
+use self::sentence::{Evidence, Who};
+use crate::config::{Applications, Thresholds};
+use crate::registry::{DeclaredScope, Limit, Resolution, Role};
+use crate::sample::{Names, Pid, State};
+use crate::series::{LockSeries, Registered};
+use crate::timestamp::Timestamp;
+use crate::tracker::{Change, KeyId, Scope, SessionId};
+use crate::view::{Holder, Lock, Picture, Waiter};
+
+/// Something about a key that somebody should look at.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which rule.
+    pub kind: FindingKind,
+    /// How urgent.
+    pub severity: Severity,
+    /// Whom it is about, the worst first: sessions, or prepared transactions. Nobody where it is about
+    /// the key.
+    pub sessions: Vec<SessionId>,
+    /// What was seen of the first of them.
+    evidence: Evidence,
+}
+
+/// The rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// Held for longer than `max_hold`.
+    HeldTooLong,
+    /// Awaited for longer than `max_wait`, by one session or by many that gave up.
+    WaitingTooLong,
+    /// A holder that does nothing has kept others waiting for longer than `max_wait`.
+    Stuck,
+    /// Held by a session that does nothing in its transaction.
+    HolderIdleInTransaction,
+    /// Held by a transaction that was prepared and is neither committed nor rolled back.
+    HeldByPreparedTransaction,
+    /// A waiter keeps vacuum from removing what was deleted since it took its snapshot.
+    WaiterHoldsBackVacuum,
+    /// One session holds very many keys.
+    TooManyKeys,
+    /// Held by a program that `holders` does not list.
+    UnexpectedHolder,
+    /// Held by the session where the entry says by the transaction, or prepared where it says by the
+    /// session.
+    UnexpectedScope,
+    /// Held by nobody, and it must be held.
+    Vacant,
+    /// Not seen held for longer than `last_held_within`.
+    Missed,
+    /// Held by another session sooner than `not_again_within` after the hold before began.
+    Repeated,
+    /// Changes hands again and again, and must be held.
+    Flapping,
+}
+
+/// How urgent a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// In working hours.
+    Warning,
+    /// Now.
+    Critical,
+}
+
+/// Judges one server, poll by poll.
+#[derive(Debug)]
+pub struct Judge {
+    thresholds: Thresholds,
+    /// How names are rewritten before they are compared with those of an entry.
+    applications: Arc<Applications>,
+    /// Entries that the server's lock table promises to hold.
+    table_capacity: Option<u64>,
+    contentions: Contentions,
+    expectations: Expectations,
+}
+
+/// What is judged beside a picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// What its sample changed.
+    pub changes: &'a [Change],
+    /// Time since the sample before, as far as that may be taken to stand for it.
+    pub elapsed: Duration,
+    /// Locks of the registry, held or not.
+    pub registered: &'a BTreeMap<LockSeries, Registered>,
+    /// The databases that are there.
+    pub names: &'a Names,
+}
+
+impl Judge {
+    /// Nothing is judged yet.
+    pub fn new(thresholds: Thresholds, applications: Arc<Applications>) -> Self {
+        Self {
+            thresholds,
+            applications,
+            table_capacity: None,
+            contentions: Contentions::default(),
+            expectations: Expectations::default(),
+        }
+    }
+
+    /// How many entries the server's lock table promises to hold.
+    pub const fn observe_table_capacity(&mut self, capacity: Option<u64>) {
+        self.table_capacity = capacity;
+    }
+
+    /// Puts into a picture what is to be said of it.
+    pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
+        self.contentions.observe(picture, moment.changes);
+        let crowded = self.crowded_sessions(picture);
+        let (at, in_recovery) = (picture.at, picture.in_recovery);
+        for lock in &mut picture.locks {
+            lock.findings = self.judge(lock, at, in_recovery, &crowded);
+        }
+        self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
+    }
+
+    fn judge(
+        &self,
+        lock: &Lock,
+        at: Timestamp,
+        in_recovery: bool,
+        crowded: &Crowded,
+    ) -> Vec<Finding> {
+        let is_meant = is_meant(lock.label.resolution.role.unwrap_or(Role::Any), in_recovery);
+        let rules = [
+            held_too_long(lock, at),
+            waiting_too_long(lock, at),
+            stuck(lock, at),
+            self.holder_idle_in_transaction(lock, at),
+            self.held_by_prepared_transaction(lock, at),
+            self.waiter_holds_back_vacuum(lock),
+            self.too_many_keys(lock, crowded),
+            self.unexpected_holder(lock).filter(|_| is_meant),
+            unexpected_scope(lock).filter(|_| is_meant),
+        ];
+        rules.into_iter().flatten().collect()
+    }
+
+    /// Idle in a transaction, failed ones included, since before the poll began.
+    fn holder_idle_in_transaction(&self, lock: &Lock, at: Timestamp) -> Option<Finding> {
+        let limit = lock.label.resolution.max_idle_in_transaction;
+        let limit = limit.unwrap_or(Limit::Of(self.thresholds.idle_in_transaction));
+        let idle_for = |holder: &Holder| {
+            let is_outside = holder.session.state == State::Idle;
+            let idle_for = idle_for(holder, at).filter(|_| !is_outside);
+            idle_for.and_then(|time| longer(time, limit))
+        };
+        of_holders(FindingKind::HolderIdleInTransaction, lock, idle_for, |holder, idle_for| {
+            let is_aborted = holder.session.state == State::IdleInTransactionAborted;
+            Evidence::IdleInTransaction { who: Who::of_holder(holder), idle_for, is_aborted, limit }
+        })
+    }
+
+    fn held_by_prepared_transaction(&self, lock: &Lock, at: Timestamp) -> Option<Finding> {
+        let limit = Limit::Of(self.thresholds.prepared);
+        let prepared_for = |holder: &Holder| {
+            let prepared = holder.prepared.as_ref()?;
+            longer(at.since(prepared.transaction.prepared_at), limit)
+        };
+        of_holders(FindingKind::HeldByPreparedTransaction, lock, prepared_for, |holder, age| {
+            Evidence::Prepared { who: Who::of_holder(holder), prepared_for: age, limit }
+        })
+    }
+
+    fn waiter_holds_back_vacuum(&self, lock: &Lock) -> Option<Finding> {
+        let limit = self.thresholds.snapshot_age;
+        let snapshot_age = |waiter: &Waiter| waiter.snapshot_age.filter(|age| *age > limit);
+        let concerned = lock.waiters.iter().filter_map(|it| Some((snapshot_age(it)?, &it.id, it)));
+        Finding::of(FindingKind::WaiterHoldsBackVacuum, concerned, |waiter, age| {
+            Evidence::HoldsBackVacuum { who: Who::of_waiter(waiter), age, limit }
+        })
+    }
+
+    fn too_many_keys(&self, lock: &Lock, crowded: &Crowded) -> Option<Finding> {
+        if crowded.is_empty() {
+            return None;
+        }
+        let keys = |holder: &Holder| {
+            let (keys, told_at) = crowded.get(&holder.id)?;
+            (*told_at == lock.id).then_some(*keys)
+        };
+        of_holders(FindingKind::TooManyKeys, lock, keys, |holder, keys| Evidence::TooManyKeys {
+            who: Who::of_holder(holder),
+            keys,
+            limit: self.most_keys(),
+        })
+    }
+
+    /// A name is whoever's uses the connection now, or used it when the lock was taken; it takes both
+    /// to be of nobody who may hold the key. A prepared transaction has no name.
+    fn unexpected_holder(&self, lock: &Lock) -> Option<Finding> {
+        let expected = lock.label.resolution.holders.as_ref()?;
+        let is_expected = |name: &Arc<str>| {
+            let renamed = self.applications.rename(name);
+            expected.iter().any(|pattern| pattern.matches(&renamed))
+        };
+        let unexpected = |holder: &Holder| {
+            let now = holder.session.application_name.as_ref()?;
+            let first = holder.first_application_name.as_ref().filter(|first| *first != now);
+            let is_unexpected = !is_expected(now) && !first.is_some_and(is_expected);
+            is_unexpected.then_some(Reverse(holder.since))
+        };
+        of_holders(FindingKind::UnexpectedHolder, lock, unexpected, |holder, Reverse(since)| {
+            Evidence::UnexpectedHolder { who: Who::of_holder(holder), since }
+        })
+    }
+
+    /// So many keys may one session hold: what is configured, or a tenth of the lock table if that
+    /// is known to be less.
+    fn most_keys(&self) -> usize {
+        let tenth = self.table_capacity.and_then(|capacity| usize::try_from(capacity / 10).ok());
+        self.thresholds.keys_per_session.min(tenth.unwrap_or(usize::MAX))
+    }
+
+    fn crowded_sessions(&self, picture: &Picture) -> Crowded {
+        let mut keys: HashMap<&SessionId, (usize, (Timestamp, KeyId))> = HashMap::new();
+        for lock in &picture.locks {
+            for holder in &lock.holders {
+                let held = (holder.since, lock.id);
+                let (count, oldest) = keys.entry(&holder.id).or_insert((0, held));
+                *count += 1;
+                *oldest = held.min(*oldest);
+            }
+        }
+        let limit = self.most_keys();
+        keys.into_iter()
+            .filter(|(_, (keys, _))| *keys > limit)
+            .map(|(session, (keys, (_, oldest)))| (session.clone(), (keys, oldest)))
+            .collect()
+    }
+}
+
+/// Sessions with too many keys: how many, and the key held longest. The finding is told there and
+/// nowhere else, or one session would make a thousand.
+type Crowded = HashMap<SessionId, (usize, KeyId)>;
+
+fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
+    let limit = lock.label.resolution.max_hold;
+    let seen_for = |holder: &Holder| longer(at.since(holder.since), limit);
+    of_holders(FindingKind::HeldTooLong, lock, seen_for, |holder, seen_for| Evidence::HeldTooLong {
+        who: Who::of_holder(holder),
+        since: holder.since,
+        seen_for,
+        limit,
+        behind: holder.blocks,
+    })
+}
+
+/// A wait that lasts too long is about who waits. Where each wait is short, and one hold outlasts
+/// them all, it is about who holds.
+fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
+    let limit = lock.label.resolution.max_wait;
+    let waited = |waiter: &Waiter| longer(at.since(waiter.since?), limit);
+    let concerned = lock.waiters.iter().filter_map(|it| Some((waited(it)?, &it.id, it)));
+    let of_waiters = Finding::of(FindingKind::WaitingTooLong, concerned, |waiter, waited| {
+        Evidence::WaitingTooLong {
+            who: Who::of_waiter(waiter),
+            waited,
+            limit,
+            root: waiter.roots.first().map(|root| Who::of_root(root, lock)),
+        }
+    });
+    of_waiters.or_else(|| {
+        let kept_out = |holder: &Holder| {
+            let contended = contended_for(holder, at).unwrap_or_default();
+            let has_outlasted = holder.waits_gone >= WAITS_GONE && limit != Limit::Unlimited;
+            (has_outlasted || longer(contended, limit).is_some())
+                .then_some((contended, holder.waits_gone))
+        };
+        of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
+            Evidence::KeepsOut { who: Who::of_holder(holder), contended, gone, limit }
+        })
+    })
+}
+
+fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {
+    let limit = lock.label.resolution.max_wait;
+    let stuck = |holder: &Holder| {
+        let contended = longer(contended_for(holder, at)?, limit)?;
+        let idle_for = longer(idle_for(holder, at)?, limit)?;
+        Some((contended, idle_for))
+    };
+    of_holders(FindingKind::Stuck, lock, stuck, |holder, (contended, idle_for)| Evidence::Stuck {
+        who: Who::of_holder(holder),
+        contended,
+        idle_for,
+        limit,
+        behind: holder.blocks,
+    })
+}
+
+fn unexpected_scope(lock: &Lock) -> Option<Finding> {
+    let declared = lock.label.resolution.scope?;
+    let unexpected = |holder: &Holder| {
+        let is_unexpected = match declared {
+            DeclaredScope::Transaction => holder.scope == Scope::Session,
+            // Of a lock whose transaction goes on nothing else is ever proved.
+            DeclaredScope::Session => holder.scope == Scope::Transaction,
+        };
+        is_unexpected.then_some(Reverse(holder.since))
+    };
+    of_holders(FindingKind::UnexpectedScope, lock, unexpected, |holder, Reverse(since)| {
+        Evidence::UnexpectedScope { who: Who::of_holder(holder), since, declared }
+    })
+}
+
+/// Whether what an entry expects is about a server in this role.
+const fn is_meant(role: Role, in_recovery: bool) -> bool {
+    match role {
+        Role::Any => true,
+        Role::Primary => !in_recovery,
+        Role::Standby => in_recovery,
+    }
+}
+
+/// So many waits in vain behind one hold are too much, however short each was.
+const WAITS_GONE: u32 = 3;
+
+fn contended_for(holder: &Holder, at: Timestamp) -> Option<Duration> {
+    holder.contended_since.map(|since| at.since(since))
+}
+
+/// Idle, in a transaction or not, without a break since before the poll began.
+fn idle_for(holder: &Holder, at: Timestamp) -> Option<Duration> {
+    match holder.session.state {
+        State::Idle | State::IdleInTransaction | State::IdleInTransactionAborted => {
+            holder.session.state_since.map(|since| at.since(since))
+        }
+        State::Active | State::Unknown | State::Other(_) => None,
+    }
+}
+
+/// A time, if it is longer than a limit.
+fn longer(time: Duration, limit: Limit) -> Option<Duration> {
+    match limit {
+        Limit::Of(limit) => (time > limit).then_some(time),
+        Limit::Unlimited => None,
+    }
+}
+
+fn of_holders<M: Copy + Ord>(
+    kind: FindingKind,
+    lock: &Lock,
+    measure: impl Fn(&Holder) -> Option<M>,
+    evidence: impl FnOnce(&Holder, M) -> Evidence,
+) -> Option<Finding> {
+    let concerned = lock.holders.iter().filter_map(|it| Some((measure(it)?, &it.id, it)));
+    Finding::of(kind, concerned, evidence)
+}
+
+impl Finding {
+    /// One finding about all whom a rule concerns; the largest measure is the worst.
+    fn of<'a, T: 'a, M: Copy + Ord>(
+        kind: FindingKind,
+        concerned: impl Iterator<Item = (M, &'a SessionId, &'a T)>,
+        evidence: impl FnOnce(&T, M) -> Evidence,
+    ) -> Option<Self> {
+        let mut concerned: Vec<_> = concerned.collect();
+        concerned.sort_by_key(|(measure, id, _)| (Reverse(*measure), *id));
+        let (measure, _, worst) = concerned.first()?;
+        Some(Self {
+            kind,
+            severity: kind.severity(),
+            evidence: evidence(worst, *measure),
+            sessions: concerned.iter().map(|(_, id, _)| (*id).clone()).collect(),
+        })
+    }
+
+    /// About the key, whoever holds it.
+    const fn of_key(kind: FindingKind, evidence: Evidence) -> Self {
+        Self { kind, severity: kind.severity(), sessions: Vec::new(), evidence }
+    }
+
+    /// What a person reads: one line. Without `details` it tells no more than what strangers see of
+    /// holders and waiters.
+    pub fn render_text(&self, details: bool) -> String {
+        let text = self.evidence.render_text(details);
+        match self.sessions.len() {
+            0 | 1 => text,
+            2 => format!("{text}; and another session likewise"),
+            all => format!("{text}; and {} other sessions likewise", all - 1),
+        }
+    }
+
+    /// What may be done about it: one line, for the first of the sessions.
+    pub fn render_remedy(&self, details: bool) -> String {
+        self.evidence.render_remedy(details)
+    }
+
+    /// The backends among those it is about.
+    pub fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.sessions.iter().filter_map(SessionId::pid)
+    }
+}
+
+impl FindingKind {
+    /// The label `finding`, the word in the JSON and the heading in the runbook.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HeldTooLong => "held_too_long",
+            Self::WaitingTooLong => "waiting_too_long",
+            Self::Stuck => "stuck",
+            Self::HolderIdleInTransaction => "holder_idle_in_transaction",
+            Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
+            Self::WaiterHoldsBackVacuum => "waiter_holds_back_vacuum",
+            Self::TooManyKeys => "too_many_keys",
+            Self::UnexpectedHolder => "unexpected_holder",
+            Self::UnexpectedScope => "unexpected_scope",
+            Self::Vacant => "vacant",
+            Self::Missed => "missed",
+            Self::Repeated => "repeated",
+            Self::Flapping => "flapping",
+        }
+    }
+
+    /// The findings that an entry of the registry asks for: they are counted from the start, and are
+    /// 0 while there is nothing to say.
+    pub fn armed_by(resolution: &Resolution) -> impl Iterator<Item = Self> {
+        let armed = [
+            (Self::UnexpectedHolder, resolution.holders.is_some()),
+            (Self::UnexpectedScope, resolution.scope.is_some()),
+            (Self::Vacant, resolution.must_be_held),
+            (Self::Missed, resolution.last_held_within.is_some()),
+            (Self::Repeated, resolution.not_again_within.is_some()),
+        ];
+        armed.into_iter().filter(|(_, is_armed)| *is_armed).map(|(kind, _)| kind)
+    }
+
+    /// How urgent it is.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::Stuck | Self::Vacant => Severity::Critical,
+            Self::HeldTooLong
+            | Self::WaitingTooLong
+            | Self::HolderIdleInTransaction
+            | Self::HeldByPreparedTransaction
+            | Self::WaiterHoldsBackVacuum
+            | Self::TooManyKeys
+            | Self::UnexpectedHolder
+            | Self::UnexpectedScope
+            | Self::Missed
+            | Self::Repeated
+            | Self::Flapping => Severity::Warning,
+        }
+    }
+}
+
+impl Severity {
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_may_hold_a_tenth_of_a_small_lock_table() {
+        let mut judge = Judge::new(Thresholds::default(), Arc::default());
+        assert_eq!(judge.most_keys(), 1000);
+        judge.observe_table_capacity(Some(6_400));
+        assert_eq!(judge.most_keys(), 640);
+        judge.observe_table_capacity(Some(100_000));
+        assert_eq!(judge.most_keys(), 1000);
+    }
+
+    #[test]
+    fn an_expectation_is_about_servers_in_the_role_it_names() {
+        for (role, on_primary, on_standby) in
+            [(Role::Any, true, true), (Role::Primary, true, false), (Role::Standby, false, true)]
+        {
+            assert_eq!(is_meant(role, false), on_primary, "{role:?}");
+            assert_eq!(is_meant(role, true), on_standby, "{role:?}");
+        }
+    }
+
+    #[test]
+    fn exactly_the_limit_is_not_longer_than_the_limit() {
+        let second = Duration::from_secs(1);
+        assert_eq!(longer(second, Limit::Of(second)), None);
+        assert_eq!(longer(2 * second, Limit::Of(second)), Some(2 * second));
+        assert_eq!(longer(Duration::MAX, Limit::Unlimited), None);
+    }
+}

@@ -1,0 +1,275 @@
+//! What an entry of the registry expects of its key over time: that somebody holds it, that it is
+//! held now and then, that it is not held again too soon, and that it does not change hands.
+//!
+//! Each is judged over successful polls alone: a failed one neither ends a vacancy nor adds to it,
+//! and takes away nothing that was seen before. What happened before the process began is not
+//! known, so everything counts from then. Pure; kept by series, which outlive a hold.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::sentence::{Evidence, Who};
+use super::{Finding, FindingKind, Moment, is_meant};
+use crate::config::HolderChanges;
+use crate::key::Key;
+use crate::registry::{Resolution, Role};
+use crate::sample::{DatabaseOid, Names};
+use crate::series::{Label, LockSeries};
+use crate::timestamp::Timestamp;
+use crate::tracker::{KeyId, SessionId};
+use crate::view::{Holder, Lock, Picture};
+
+/// The grace of `must_be_held` where the entry says none.
+const VACANT_FOR: Duration = Duration::from_secs(120);
+
+/// What was seen so far of keys of which an entry expects something.
+#[derive(Debug, Default)]
+pub(super) struct Expectations(HashMap<LockSeries, Expected>);
+
+/// What was seen of one key.
+#[derive(Debug)]
+struct Expected {
+    /// Time over which it was seen free at every successful poll; `None` while it is held.
+    free_for: Option<Duration>,
+    /// When it was last seen held, or when the process began to look.
+    counted_from: Timestamp,
+    was_held: bool,
+    /// The last hold of one session alone. Readers beside each other do not exclude anybody.
+    last_hold: Option<LastHold>,
+    /// A hold that began too soon.
+    repeated: Option<Repeated>,
+    /// When another session was seen to have taken the key, the last of these.
+    changes: VecDeque<Timestamp>,
+}
+
+#[derive(Clone, Debug)]
+struct LastHold {
+    session: SessionId,
+    backend_start: Option<Timestamp>,
+    /// The earliest moment at which it can have begun, if there is a bound.
+    not_before: Option<Timestamp>,
+    seen_at: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+struct Repeated {
+    who: Who,
+    since: Timestamp,
+    /// The earliest moment at which the hold before can have begun.
+    previous: Timestamp,
+}
+
+impl Expectations {
+    /// Folds a picture in and puts the findings into it: to the key where somebody holds or awaits
+    /// it, else among those that are free.
+    pub(super) fn observe(
+        &mut self,
+        picture: &mut Picture,
+        moment: &Moment<'_>,
+        most_changes: HolderChanges,
+    ) {
+        let expecting: HashMap<&LockSeries, &Arc<Resolution>> = moment
+            .registered
+            .iter()
+            .filter(|(_, registered)| expects(&registered.resolution))
+            .map(|(series, registered)| (series, &registered.resolution))
+            .collect();
+        picture.free.clear();
+        if expecting.is_empty() {
+            self.0.clear();
+            return;
+        }
+        let databases = oids(moment.names);
+        // A server in another role, a database that is not there: nothing is expected, and what was
+        // seen before says nothing of what comes after.
+        let is_live = |series: &LockSeries, resolution: &Resolution| {
+            is_meant(resolution.role.unwrap_or(Role::Primary), picture.in_recovery)
+                && databases.contains_key(&*series.datname)
+        };
+        self.0.retain(|series, _| {
+            expecting.get(series).is_some_and(|resolution| is_live(series, resolution))
+        });
+        let locks = picture.locks.iter().enumerate();
+        let present: HashMap<LockSeries, usize> = locks
+            .filter(|(_, lock)| lock.label.is_single)
+            .filter(|(_, lock)| expecting.contains_key(&lock.label.series))
+            .map(|(index, lock)| (lock.label.series.clone(), index))
+            .collect();
+        let at = picture.at;
+        for (series, resolution) in expecting {
+            if !is_live(series, resolution) {
+                continue;
+            }
+            let expected = self.0.entry(series.clone()).or_insert_with(|| Expected::begin(at));
+            let index = present.get(series).copied();
+            let holders = index.map_or(&[][..], |index| &picture.locks[index].holders);
+            expected.observe(holders, at, moment.elapsed, resolution, most_changes);
+            let findings = expected.judge(at, resolution, most_changes);
+            match index {
+                Some(index) => picture.locks[index].findings.extend(findings),
+                None if findings.is_empty() => {}
+                None => picture.free.extend(free_lock(series, resolution, &databases, findings)),
+            }
+        }
+        picture.free.sort_by_key(|lock| lock.id);
+    }
+}
+
+fn expects(resolution: &Resolution) -> bool {
+    resolution.must_be_held
+        || resolution.last_held_within.is_some()
+        || resolution.not_again_within.is_some()
+}
+
+fn oids(names: &Names) -> HashMap<&str, DatabaseOid> {
+    names.databases.iter().map(|(oid, database)| (&*database.name, *oid)).collect()
+}
+
+/// A key that nobody holds or awaits. Only single keys can be expected to be held, so the label is
+/// the key.
+fn free_lock(
+    series: &LockSeries,
+    resolution: &Arc<Resolution>,
+    databases: &HashMap<&str, DatabaseOid>,
+    findings: Vec<Finding>,
+) -> Option<Lock> {
+    let key: Key = series.key.parse().ok()?;
+    Some(Lock {
+        id: KeyId { database: *databases.get(&*series.datname)?, key },
+        label: Arc::new(Label {
+            resolution: resolution.clone(),
+            datname: series.datname.clone(),
+            series: series.clone(),
+            is_single: true,
+        }),
+        holders: Vec::new(),
+        waiters: Vec::new(),
+        findings,
+    })
+}
+
+impl Expected {
+    const fn begin(at: Timestamp) -> Self {
+        Self {
+            free_for: None,
+            counted_from: at,
+            was_held: false,
+            last_hold: None,
+            repeated: None,
+            changes: VecDeque::new(),
+        }
+    }
+
+    fn observe(
+        &mut self,
+        holders: &[Holder],
+        at: Timestamp,
+        elapsed: Duration,
+        resolution: &Resolution,
+        most_changes: HolderChanges,
+    ) {
+        if holders.is_empty() {
+            self.free_for = Some(self.free_for.map_or(Duration::ZERO, |time| time + elapsed));
+        } else {
+            self.free_for = None;
+            self.counted_from = at;
+            self.was_held = true;
+        }
+        if let Some(holder) = holders.iter().find(|it| it.mode.conflicts_with(&it.mode)) {
+            self.observe_hold(holder, at, resolution.not_again_within);
+        }
+        // More than count as far as the finding goes, and no more are kept.
+        let kept = usize::try_from(most_changes.count).unwrap_or(usize::MAX).saturating_add(1);
+        while self.changes.len() > kept {
+            self.changes.pop_front();
+        }
+        self.changes.retain(|change| at.since(*change) <= most_changes.within);
+        // Until then the hold before should have been the only one.
+        let is_over = |repeated: &Repeated| {
+            resolution.not_again_within.is_none_or(|limit| at.since(repeated.previous) >= limit)
+        };
+        if self.repeated.as_ref().is_some_and(is_over) {
+            self.repeated = None;
+        }
+    }
+
+    fn observe_hold(&mut self, holder: &Holder, at: Timestamp, not_again: Option<Duration>) {
+        let mut now = LastHold {
+            session: holder.id.clone(),
+            backend_start: holder.session.backend_start,
+            not_before: holder.not_before,
+            seen_at: at,
+        };
+        if let Some(last) = &self.last_hold {
+            // A hold that was there when the last one was seen is the same one: of a backend whose
+            // start has become visible, or of its transaction that was prepared since.
+            let has_begun = holder.since > last.seen_at;
+            if has_begun && !last.is_session_of(&now) {
+                self.changes.push_back(at);
+                let too_soon = |previous: &Timestamp| {
+                    not_again.is_some_and(|limit| holder.since.since(*previous) < limit)
+                };
+                if let Some(previous) = last.not_before.filter(too_soon) {
+                    let who = Who::of_holder(holder);
+                    self.repeated = Some(Repeated { who, since: holder.since, previous });
+                }
+            }
+            if !has_begun {
+                now.not_before = now.not_before.min(last.not_before);
+            }
+        }
+        self.last_hold = Some(now);
+    }
+
+    fn judge(
+        &self,
+        at: Timestamp,
+        resolution: &Resolution,
+        most_changes: HolderChanges,
+    ) -> Vec<Finding> {
+        let vacant = || {
+            let limit = resolution.vacant_for.unwrap_or(VACANT_FOR);
+            let free_for = self.free_for.filter(|_| resolution.must_be_held)?;
+            (free_for >= limit).then_some((
+                FindingKind::Vacant,
+                Evidence::Vacant { free_for, limit, was_held: self.was_held },
+            ))
+        };
+        let missed = || {
+            let limit = resolution.last_held_within?;
+            let missed_for = at.since(self.counted_from);
+            (missed_for > limit).then_some((
+                FindingKind::Missed,
+                Evidence::Missed { missed_for, limit, was_held: self.was_held },
+            ))
+        };
+        let repeated = || {
+            let limit = resolution.not_again_within?;
+            let Repeated { who, since, previous } = self.repeated.clone()?;
+            Some((FindingKind::Repeated, Evidence::Repeated { who, since, previous, limit }))
+        };
+        let flapping = || {
+            let HolderChanges { count, within } = most_changes;
+            let changes = self.changes.len();
+            let is_flapping =
+                resolution.must_be_held && u32::try_from(changes).is_ok_and(|it| it > count);
+            is_flapping.then_some((FindingKind::Flapping, Evidence::Flapping { count, within }))
+        };
+        [vacant(), missed(), repeated(), flapping()]
+            .into_iter()
+            .flatten()
+            .map(|(kind, evidence)| Finding::of_key(kind, evidence))
+            .collect()
+    }
+}
+
+impl LastHold {
+    /// Where one of the two starts is hidden, nothing speaks against the same backend.
+    fn is_session_of(&self, other: &Self) -> bool {
+        let is_same_start = self.backend_start.is_none()
+            || other.backend_start.is_none()
+            || self.backend_start == other.backend_start;
+        self.session == other.session && is_same_start
+    }
+}

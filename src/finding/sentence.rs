@@ -1,0 +1,416 @@
+//! The words of findings: the sentence a person reads and what may be done.
+//!
+//! They are made when they are asked for, not at every poll, and claim no more than was seen:
+//! "since", "at least", "may", never "because". One line each, whatever a client called itself. A
+//! gid and its database's owner are for those who may see details.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::duration::render_duration;
+use crate::registry::{DeclaredScope, Limit};
+use crate::sample::Pid;
+use crate::timestamp::Timestamp;
+use crate::tracker::SessionId;
+use crate::view::{Holder, Lock, Root, Session, Waiter};
+
+/// What was seen of the session that a finding is about.
+#[derive(Clone, Debug)]
+pub(super) enum Evidence {
+    HeldTooLong { who: Who, since: Timestamp, seen_for: Duration, limit: Limit, behind: usize },
+    WaitingTooLong { who: Who, waited: Duration, limit: Limit, root: Option<Who> },
+    KeepsOut { who: Who, contended: Duration, gone: u32, limit: Limit },
+    Stuck { who: Who, contended: Duration, idle_for: Duration, limit: Limit, behind: usize },
+    IdleInTransaction { who: Who, idle_for: Duration, is_aborted: bool, limit: Limit },
+    Prepared { who: Who, prepared_for: Duration, limit: Limit },
+    HoldsBackVacuum { who: Who, age: u32, limit: u32 },
+    TooManyKeys { who: Who, keys: usize, limit: usize },
+    UnexpectedHolder { who: Who, since: Timestamp },
+    UnexpectedScope { who: Who, since: Timestamp, declared: DeclaredScope },
+    Vacant { free_for: Duration, limit: Duration, was_held: bool },
+    Missed { missed_for: Duration, limit: Duration, was_held: bool },
+    Repeated { who: Who, since: Timestamp, previous: Timestamp, limit: Duration },
+    Flapping { count: u32, within: Duration },
+}
+
+/// A session, as a sentence speaks of it.
+#[derive(Clone, Debug)]
+pub(super) enum Who {
+    Backend {
+        pid: Pid,
+        application_name: Option<Arc<str>>,
+    },
+    /// `None` where the gid is not known.
+    Prepared {
+        gid: Option<Arc<str>>,
+    },
+}
+
+/// What every way of taking a lock from its holder costs.
+const NO_LEASE: &str = "the program may go on working without the lock";
+
+impl Evidence {
+    pub(super) fn render_text(&self, details: bool) -> String {
+        match self {
+            Self::HeldTooLong { who, since, seen_for, limit, behind } => {
+                format!(
+                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}",
+                    who.render(details),
+                    render_age(*seen_for),
+                    render_limit(*limit),
+                    render_behind(*behind),
+                )
+            }
+            Self::WaitingTooLong { who, waited, limit, root } => {
+                let root = match root {
+                    Some(root) => format!("; its chain ends at {}", root.render(details)),
+                    None => String::new(),
+                };
+                format!(
+                    "{} has waited for {}; max_wait is {}{root}",
+                    who.render(details),
+                    render_age(*waited),
+                    render_limit(*limit),
+                )
+            }
+            Self::KeepsOut { who, contended, gone, limit } => {
+                let gone = match gone {
+                    0 => String::new(),
+                    1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
+                    gone => format!("; {gone} waits were seen to end without the lock meanwhile"),
+                };
+                let kept_out = match contended {
+                    &Duration::ZERO => "others waiting now and then".to_owned(),
+                    contended => {
+                        format!("others waiting for at least {}", render_age(*contended))
+                    }
+                };
+                format!(
+                    "{} was seen to keep {kept_out}; max_wait is {}{gone}",
+                    who.render(details),
+                    render_limit(*limit),
+                )
+            }
+            Self::Stuck { who, contended, idle_for, limit, behind } => format!(
+                "{} has been idle for at least {} and was seen to keep others waiting for {}; \
+                 max_wait is {}{}",
+                who.render(details),
+                render_age(*idle_for),
+                render_age(*contended),
+                render_limit(*limit),
+                render_behind(*behind),
+            ),
+            Self::IdleInTransaction { who, idle_for, is_aborted, limit } => format!(
+                "held by {}, which has been idle in {} transaction for at least {}; the limit is {}",
+                who.render(details),
+                if *is_aborted { "a failed" } else { "its" },
+                render_age(*idle_for),
+                render_limit(*limit),
+            ),
+            Self::Prepared { who, prepared_for, limit } => format!(
+                "held by {}, prepared {} ago and neither committed nor rolled back since; the limit \
+                 is {}",
+                who.render(details),
+                render_age(*prepared_for),
+                render_limit(*limit),
+            ),
+            Self::HoldsBackVacuum { who, age, limit } => format!(
+                "{} waits with a snapshot that is {age} transactions old; vacuum may not remove what \
+                 was deleted since; the limit is {limit}",
+                who.render(details),
+            ),
+            Self::TooManyKeys { who, keys, limit } => format!(
+                "{} was seen holding {keys} advisory keys at once; the limit is {limit}",
+                who.render(details),
+            ),
+            Self::Vacant { free_for, limit, was_held } => format!(
+                "must be held, and was seen free at every poll for {}; vacant_for is {}{}",
+                render_age(*free_for),
+                render_duration(*limit),
+                render_never(*was_held),
+            ),
+            Self::Missed { missed_for, limit, was_held } => format!(
+                "not seen held for {}; last_held_within is {}{}; holds between two polls are not seen",
+                render_age(*missed_for),
+                render_duration(*limit),
+                render_never(*was_held),
+            ),
+            Self::Repeated { who, since, previous, limit } => format!(
+                "seen held by {} since {since:.0}, though another session's hold began at \
+                 {previous:.0} or later; not_again_within is {}",
+                who.render(details),
+                render_duration(*limit),
+            ),
+            Self::Flapping { count, within } => format!(
+                "seen to change hands more than {count} times within {}",
+                render_duration(*within),
+            ),
+            Self::UnexpectedHolder { who, since } => format!(
+                "seen held since {since:.0} by {}, a name that `holders` does not list",
+                who.render(details),
+            ),
+            Self::UnexpectedScope { who, since, declared } => {
+                let (declared, proved) = match declared {
+                    DeclaredScope::Transaction => ("transaction", "at session level"),
+                    DeclaredScope::Session => ("session", "in a prepared transaction"),
+                };
+                format!(
+                    "held by {} since {since:.0}, {proved} for certain; declared is scope: {declared}",
+                    who.render(details),
+                )
+            }
+        }
+    }
+
+    pub(super) fn render_remedy(&self, details: bool) -> String {
+        match self {
+            Self::HeldTooLong { who, .. }
+            | Self::IdleInTransaction { who, .. }
+            | Self::Prepared { who, .. } => who.render_release(details),
+            Self::KeepsOut { who, .. } | Self::Stuck { who, .. } => who.render_release(details),
+            Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
+            Self::WaitingTooLong { who, root: Some(root), .. } => {
+                format!("{}; or {}", root.render_release(details), who.render_cancel())
+            }
+            Self::HoldsBackVacuum { who, .. } => who.render_cancel(),
+            Self::Vacant { .. } => {
+                "see whether the program that should hold it runs and can connect; \
+                                    a lock that was lost is not taken again by itself"
+                    .to_owned()
+            }
+            Self::Missed { .. } => {
+                "see whether the job ran; one that fails to get the lock, or holds \
+                                    it for less than two polls, may have run unseen"
+                    .to_owned()
+            }
+            Self::Repeated { .. } => {
+                "see whether two schedulers start the job, and whether the first \
+                                      run ended; it may go on working without the lock"
+                    .to_owned()
+            }
+            Self::Flapping { .. } => {
+                "look for restarts and lost connections in the logs of those who \
+                                      held it; who lost it may go on working without the lock"
+                    .to_owned()
+            }
+            Self::UnexpectedHolder { who, .. } => {
+                format!("add its name to `holders` if it may, else {}", who.render_release(details))
+            }
+            Self::UnexpectedScope { who, declared: DeclaredScope::Transaction, .. } => format!(
+                "mend the program to call pg_advisory_xact_lock, or the entry; to free the key: {}",
+                who.render_release(details)
+            ),
+            Self::UnexpectedScope { who, declared: DeclaredScope::Session, .. } => format!(
+                "mend the program to take the lock outside of what it prepares, or the entry; to \
+                 free the key: {}",
+                who.render_release(details)
+            ),
+            Self::TooManyKeys { who, .. } => {
+                format!("let it unlock what it no longer needs, or {}", who.render_release(details))
+            }
+        }
+    }
+}
+
+impl Who {
+    pub(super) fn of_holder(holder: &Holder) -> Self {
+        Self::of(&holder.id, &holder.session).unwrap_or_else(|| Self::Prepared {
+            gid: holder.prepared.as_ref().map(|prepared| prepared.transaction.gid.clone()),
+        })
+    }
+
+    pub(super) fn of_waiter(waiter: &Waiter) -> Self {
+        Self::of(&waiter.id, &waiter.session).unwrap_or(Self::Prepared { gid: None })
+    }
+
+    /// The gid of a root is known where it holds the key.
+    pub(super) fn of_root(root: &Root, lock: &Lock) -> Self {
+        Self::of(&root.id, &root.session).unwrap_or_else(|| {
+            let holder = lock.holders.iter().find(|holder| holder.id == root.id);
+            holder.map_or(Self::Prepared { gid: None }, Self::of_holder)
+        })
+    }
+
+    fn of(id: &SessionId, session: &Session) -> Option<Self> {
+        let application_name = session.application_name.clone();
+        Some(Self::Backend { pid: id.pid()?, application_name })
+    }
+
+    fn render(&self, details: bool) -> String {
+        match self {
+            Self::Backend { pid, application_name } => match application_name.as_deref() {
+                None | Some("") => format!("session {pid}"),
+                Some(name) => format!("session {pid} ({})", one_line(name)),
+            },
+            Self::Prepared { gid: Some(gid) } if details => {
+                format!("the prepared transaction {}", quote(gid))
+            }
+            Self::Prepared { .. } => "a prepared transaction".to_owned(),
+        }
+    }
+
+    /// How to take the lock from a holder.
+    fn render_release(&self, details: bool) -> String {
+        match self {
+            Self::Backend { pid, .. } => {
+                format!("SELECT pg_terminate_backend({pid}); {NO_LEASE}")
+            }
+            Self::Prepared { gid: Some(gid) } if details => {
+                let gid = quote(gid);
+                format!(
+                    "COMMIT PREPARED {gid} or ROLLBACK PREPARED {gid} in its database, whichever \
+                     its transaction manager decided"
+                )
+            }
+            Self::Prepared { .. } => "COMMIT PREPARED or ROLLBACK PREPARED in its database, \
+                                      whichever its transaction manager decided; the gid is in \
+                                      pg_prepared_xacts"
+                .to_owned(),
+        }
+    }
+
+    /// How to end a wait.
+    fn render_cancel(&self) -> String {
+        match self {
+            Self::Backend { pid, .. } => format!(
+                "cancel the waiter: SELECT pg_cancel_backend({pid}); its statement fails, and the \
+                 holder is left alone"
+            ),
+            Self::Prepared { .. } => "end the wait in the program that waits".to_owned(),
+        }
+    }
+}
+
+/// A text as SQL spells it, in one line.
+fn quote(text: &str) -> String {
+    if !text.contains(|c: char| c == '\\' || c.is_control()) {
+        return format!("'{}'", text.replace('\'', "''"));
+    }
+    let mut quoted = "E'".to_owned();
+    for c in text.chars() {
+        match c {
+            '\'' => quoted.push_str("''"),
+            '\\' => quoted.push_str("\\\\"),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted + "'"
+}
+
+/// A client calls itself what it likes; control characters would tear a line or move a cursor.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
+fn render_never(was_held: bool) -> &'static str {
+    if was_held { "" } else { "; not seen held since this process began to look" }
+}
+
+fn render_behind(behind: usize) -> String {
+    match behind {
+        0 => String::new(),
+        1 => "; 1 session waits behind it".to_owned(),
+        behind => format!("; {behind} sessions wait behind it"),
+    }
+}
+
+fn render_limit(limit: Limit) -> String {
+    match limit {
+        Limit::Of(limit) => render_duration(limit),
+        Limit::Unlimited => "unlimited".to_owned(),
+    }
+}
+
+/// An age, rounded down: nobody needs the seconds of a day.
+fn render_age(age: Duration) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let seconds = age.as_secs();
+    let unit = match seconds {
+        0 => return render_duration(age),
+        1..HOUR => 1,
+        HOUR..DAY => MINUTE,
+        DAY.. => HOUR,
+    };
+    render_duration(Duration::from_secs(seconds - seconds % unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(who: Who, behind: usize) -> Evidence {
+        Evidence::HeldTooLong {
+            who,
+            since: Timestamp::from_unix_micros(1_500_000),
+            seen_for: Duration::from_secs(3_725),
+            limit: Limit::Of(Duration::from_secs(900)),
+            behind,
+        }
+    }
+
+    #[test]
+    fn a_sentence_says_who_since_when_and_what_the_limit_is() {
+        let who = Who::Backend { pid: Pid(7), application_name: Some("pod-a".into()) };
+        assert_eq!(
+            held(who.clone(), 2).render_text(false),
+            "seen held by session 7 (pod-a) since 1970-01-01T00:00:01Z, for 1h2m; max_hold is 15m; \
+             2 sessions wait behind it"
+        );
+        assert_eq!(
+            held(who, 0).render_remedy(false),
+            "SELECT pg_terminate_backend(7); the program may go on working without the lock"
+        );
+    }
+
+    #[test]
+    fn a_name_with_control_characters_stays_in_its_line() {
+        let name = "pod\n\u{1b}[2Ja\u{9b}";
+        let who = Who::Backend { pid: Pid(7), application_name: Some(name.into()) };
+        let text = held(who, 0).render_text(true);
+        assert!(!text.contains(char::is_control), "{text:?}");
+        assert!(text.contains("(pod\\n\\u{1b}[2Ja\\u{9b})"), "{text}");
+    }
+
+    #[test]
+    fn a_gid_is_quoted_as_sql_wants_it_and_told_to_those_who_may_see_it() {
+        for (gid, quoted) in [
+            ("order-4711", "'order-4711'"),
+            ("it's", "'it''s'"),
+            ("a\\b'c", "E'a\\\\b''c'"),
+            ("two\nlines\u{85}", "E'two\\u000Alines\\u0085'"),
+        ] {
+            let who = Who::Prepared { gid: Some(gid.into()) };
+            let limit = Limit::Of(Duration::from_secs(60));
+            let evidence = Evidence::Prepared { who, prepared_for: Duration::from_secs(61), limit };
+            let remedy = evidence.render_remedy(true);
+            assert!(remedy.contains(&format!("ROLLBACK PREPARED {quoted} ")), "{remedy}");
+            assert!(evidence.render_text(true).contains(quoted));
+            for text in [evidence.render_text(false), evidence.render_remedy(false)] {
+                assert!(!text.contains(gid), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn ages_are_rounded_down_to_what_is_worth_reading() {
+        for (millis, age) in [
+            (250, "250ms"),
+            (59_900, "59s"),
+            (3_599_000, "59m59s"),
+            (3_661_000, "1h1m"),
+            (90_061_000, "1d1h"),
+        ] {
+            assert_eq!(render_age(Duration::from_millis(millis)), age);
+        }
+    }
+}
