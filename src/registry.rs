@@ -135,7 +135,8 @@ pub struct Resolution {
     pub vacant_for: Option<Duration>,
     /// Others as holders are a finding: patterns for application names.
     pub holders: Option<Arc<[Glob]>>,
-    /// On which servers the expectations hold; `None` for primaries only.
+    /// On which servers the expectations hold. Where it is `None`, those about `holders` and `scope`
+    /// hold on all, the others on primaries.
     pub role: Option<Role>,
     /// What the entry says about how the lock is taken.
     pub scope: Option<DeclaredScope>,
