@@ -115,6 +115,7 @@ fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
 fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let (sources, unreadable) = check::fetch_sources(&args.files, std::io::stdin().lock());
     let report = check::Report::new(sources, unreadable);
+    let _ = std::io::stderr().write_all(report.render_warnings().as_bytes());
     if report.is_clean() {
         return print(&report.render_summary());
     }

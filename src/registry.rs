@@ -92,6 +92,7 @@ pub struct Registry {
     locks: Vec<LockInfo>,
     entry_count: usize,
     conflicts: Vec<Conflict>,
+    collisions: Vec<Collision>,
     /// Whoever has a part in these conflicts.
     contested: BTreeSet<Candidate>,
     hash_checks: Vec<HashCheck>,
@@ -250,6 +251,11 @@ pub struct Conflict {
     pub candidates: Vec<Candidate>,
 }
 
+/// One key that several values of one name hash to. The name is right for all of them; whoever
+/// holds it for one keeps the others out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Collision(pub Conflict);
+
 /// What `pg_advisory_lock_info` tells about one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
@@ -363,11 +369,14 @@ impl Registry {
             return Err(RegistryError::Refused(faults));
         }
         builder.layer.finish();
-        let conflicts = builder.layer.conflicts();
+        let conflicts = builder.layer.tell(Claims::conflicts);
+        let collisions =
+            builder.layer.tell(Claims::collisions).into_iter().map(Collision).collect();
         let contested = conflicts.iter().flat_map(|conflict| conflict.candidates.iter().cloned());
         Ok(Self {
             contested: contested.collect(),
             conflicts,
+            collisions,
             fixed: Arc::new(builder.layer),
             by_encoding: builder.by_encoding,
             by_database: builder.by_database,
@@ -395,6 +404,11 @@ impl Registry {
     /// Keys that entries of equal rank name differently, as far as no server is needed to know.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
+    }
+
+    /// Keys that several values of one name hash to.
+    pub fn collisions(&self) -> &[Collision] {
+        &self.collisions
     }
 
     /// Whether a conflict that was found when its key was looked up is one that
@@ -499,13 +513,14 @@ impl Layer {
         }
     }
 
-    fn conflicts(&self) -> Vec<Conflict> {
+    /// What the claims of each standing tell, presets left out.
+    fn tell(&self, tell: impl Fn(&Claims) -> Vec<Conflict>) -> Vec<Conflict> {
         // What is contested in several databases by the same entries is one conflict.
         type Contest = (bool, Arc<str>, Vec<Candidate>);
         let mut found: BTreeMap<Contest, BTreeSet<Arc<str>>> = BTreeMap::new();
         let named = self.named.iter().map(|(database, claims)| (Some(database), claims));
         for (database, claims) in named.chain([(None, &self.any)]) {
-            for conflict in claims.conflicts() {
+            for conflict in tell(claims) {
                 let contest = (database.is_some(), conflict.key, conflict.candidates);
                 found.entry(contest).or_default().extend(database.cloned());
             }
@@ -777,6 +792,26 @@ impl fmt::Display for Doubt {
             Self::SharedClass => "another extension uses this class too",
             Self::Chance => "other keys may look like this by chance",
         })
+    }
+}
+
+/// One line for the log and for `registry check`.
+impl fmt::Display for Collision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Conflict { key, databases, candidates } = &self.0;
+        write!(f, "key {key} ")?;
+        if !databases.is_empty() {
+            write!(f, "in {} ", databases.join(", "))?;
+        }
+        f.write_str("is that of several values, which keep each other out: ")?;
+        for (index, candidate) in candidates.iter().take(LISTED).enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;
+        }
+        match candidates.len().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::poller::local_now;
-use crate::registry::{Conflict, Registry, RegistryError};
+use crate::registry::{Registry, RegistryError};
 use crate::timestamp::Timestamp;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -131,7 +131,7 @@ impl RegistryFiles {
         };
         files.contents = files.fetch_contents();
         let registry = Registry::load(&files.paths, max_keys)?;
-        log_conflicts(&registry, &[]);
+        log_conflicts(&registry, &Registry::empty());
         files.publish(registry);
         Ok(files)
     }
@@ -210,7 +210,7 @@ impl RegistryFiles {
                 self.publish(registry);
                 let registry = &self.loaded.borrow().registry;
                 log_reload(&before, registry, self.paths.len());
-                log_conflicts(registry, before.conflicts());
+                log_conflicts(registry, &before);
             }
             Err(error) => self.refuse(&error, cause),
         }
@@ -333,8 +333,15 @@ fn log_reload(before: &Registry, now: &Registry, files: usize) {
     );
 }
 
-fn log_conflicts(registry: &Registry, told: &[Conflict]) {
-    let (shown, more) = new_conflicts(registry.conflicts(), told);
+fn log_conflicts(registry: &Registry, before: &Registry) {
+    let (shown, more) = new_of(registry.collisions(), before.collisions());
+    for collision in shown {
+        tracing::warn!(%collision, "values of one name hash alike");
+    }
+    if more > 0 {
+        tracing::warn!(more, "more values hash alike; `locks registry check` tells all");
+    }
+    let (shown, more) = new_of(registry.conflicts(), before.conflicts());
     for conflict in shown {
         tracing::warn!(%conflict, "a key of the registry has several names; its label shows all");
     }
@@ -348,9 +355,9 @@ fn log_conflicts(registry: &Registry, told: &[Conflict]) {
 
 /// The first of those that were not told before, and how many more there are: ranges that overlap
 /// have as many conflicts as they have pairs.
-fn new_conflicts<'a>(now: &'a [Conflict], told: &[Conflict]) -> (Vec<&'a Conflict>, usize) {
-    let told: BTreeSet<&Conflict> = told.iter().collect();
-    let mut shown: Vec<&Conflict> = now.iter().filter(|it| !told.contains(it)).collect();
+fn new_of<'a, T: Ord>(now: &'a [T], told: &[T]) -> (Vec<&'a T>, usize) {
+    let told: BTreeSet<&T> = told.iter().collect();
+    let mut shown: Vec<&T> = now.iter().filter(|it| !told.contains(it)).collect();
     let more = shown.len().saturating_sub(LISTED);
     shown.truncate(LISTED);
     (shown, more)
@@ -365,7 +372,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::registry::{MAX_KEYS, Source};
+    use crate::registry::{Conflict, MAX_KEYS, Source};
 
     const JOBS: &str = "locks: [{ name: jobs, key: 1 }]\n";
     const MAILS: &str = "locks: [{ name: mails, key: 1 }]\n";
@@ -380,12 +387,12 @@ mod tests {
             Registry::parse(&[Source { name: "a.yaml".into(), text }]).unwrap()
         };
         let (few, many) = (ranges(3), ranges(30));
-        let (shown, more) = new_conflicts(few.conflicts(), &[]);
+        let (shown, more) = new_of(few.conflicts(), &[]);
         assert_eq!((shown.len(), more), (3, 0));
-        let (shown, more) = new_conflicts(many.conflicts(), few.conflicts());
+        let (shown, more) = new_of(many.conflicts(), few.conflicts());
         assert_eq!((shown.len(), more), (LISTED, 30 * 29 / 2 - 3 - LISTED));
         assert!(shown.iter().all(|conflict| !few.conflicts().contains(conflict)));
-        assert_eq!(new_conflicts(few.conflicts(), few.conflicts()).0, Vec::<&Conflict>::new());
+        assert_eq!(new_of(few.conflicts(), few.conflicts()).0, Vec::<&Conflict>::new());
     }
 
     #[derive(Clone, Default)]

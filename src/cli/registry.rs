@@ -37,7 +37,8 @@ pub enum RegistryCommand {
 const CHECK_EXAMPLES: &str = "\
 Files are checked together, as the exporter loads them, since two of them may name one key.
 Conflicts of a file show once it has no other faults. All that is wrong goes to standard error, with
-exit code 1; when nothing is, a summary goes to standard output, with exit code 0.
+exit code 1; when nothing is, a summary goes to standard output, with exit code 0. Values of one
+name that hash alike are a warning.
 
 Examples:
   Before a commit:

@@ -154,6 +154,33 @@ impl Claims {
             .or_else(|| if is_settled { None } else { conflict(&shape, &values) })
     }
 
+    /// Keys that several values of one name hash to: who locks one of these blocks the others.
+    pub(super) fn collisions(&self) -> Vec<Conflict> {
+        let of_slot = |(slot, last): (&Slot, &u32)| {
+            let Slot::Key(key) = slot else { return None };
+            self.before.get(*last as usize).copied().flatten()?;
+            self.collision_of_key(*key)
+        };
+        self.slots.iter().filter_map(of_slot).take(MAX_CONFLICTS).collect()
+    }
+
+    fn collision_of_key(&self, key: Key) -> Option<Conflict> {
+        let values: Vec<&Claim> =
+            self.in_slot(Slot::Key(key)).filter(|claim| claim.rank() == Rank::Values).collect();
+        let collides = |claim: &&Claim| {
+            let is_namesake = |other: &&Claim| {
+                other.entry.name == claim.entry.name && other.bindings != claim.bindings
+            };
+            values.iter().any(is_namesake)
+        };
+        let candidates = candidates(values.iter().copied().filter(collides));
+        (candidates.len() > 1).then(|| Conflict {
+            key: key.to_string().into(),
+            databases: Vec::new(),
+            candidates,
+        })
+    }
+
     fn conflict_of_patterns(
         &self,
         by_shape: &HashMap<&Shape, Vec<&Claim>>,

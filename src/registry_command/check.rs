@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::registry::{
-    Conflict, Fault, MAX_FILE_BYTES, MAX_KEYS, Origin, Registry, RegistryError, Source,
+    Collision, Conflict, Fault, MAX_FILE_BYTES, MAX_KEYS, Origin, Registry, RegistryError, Source,
 };
 
 /// Of the entries that name one key, so many are shown beside the first.
@@ -32,6 +32,8 @@ pub struct Report {
     faults: Vec<Fault>,
     /// What the files without a fault name twice.
     conflicts: Vec<Conflict>,
+    /// Values of theirs that hash alike: true of the values, so no fault of a file.
+    collisions: Vec<Collision>,
     /// The files without a fault, to show where.
     sources: Vec<Source>,
     /// Of the files without a fault.
@@ -102,6 +104,7 @@ impl Report {
             unreadable,
             faults,
             conflicts: registry.conflicts().to_vec(),
+            collisions: registry.collisions().to_vec(),
             sources,
             entries: registry.entry_count(),
             keys: registry.keys(None).iter().filter(|key| is_of_file(&key.origin)).count(),
@@ -131,6 +134,18 @@ impl Report {
             }
         }
         format!("{files}: {}\n", wrong.join(", "))
+    }
+
+    /// What is no fault of a file, and worth knowing: values that hash alike.
+    pub fn render_warnings(&self) -> String {
+        let mut text = String::new();
+        for collision in &self.collisions {
+            if let Some(first) = collision.0.candidates.first() {
+                let message = format!("warning: {collision}");
+                let _ = writeln!(text, "{}", self.place(&first.origin, message));
+            }
+        }
+        text
     }
 
     /// Everything that is wrong, each on a line that begins with its place.
@@ -220,6 +235,26 @@ mod tests {
         assert_eq!(report.render_summary(), "2 files: 2 entries, 3 keys, no conflicts\n");
         let empty = Report::new(vec![source("a", "")], Vec::new());
         assert_eq!(empty.render_summary(), "1 file: 0 entries, 0 keys, no conflicts\n");
+    }
+
+    #[test]
+    fn values_that_hash_alike_are_a_warning_and_no_fault() {
+        let report = report(&[(
+            "a.yaml",
+            "locks:\n- name: account\n  key: { hashtext: 'account:{id}' }\n  \
+             values: { id: ['63575', '68747', '1'] }\n",
+        )]);
+        assert!(report.is_clean());
+        assert_eq!(
+            report.render_warnings(),
+            "\
+a.yaml:3:8: warning: key -1054191989 is that of several values, which keep each other out: \
+\"account (id 63575)\" (hashtext(\"account:{id}\") at a.yaml:3), \"account (id 68747)\" \
+(hashtext(\"account:{id}\") at a.yaml:3)
+  3 |   key: { hashtext: 'account:{id}' }
+    |        ^
+"
+        );
     }
 
     #[test]
