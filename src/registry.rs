@@ -798,31 +798,24 @@ impl fmt::Display for Doubt {
 /// One line for the log and for `registry check`.
 impl fmt::Display for Collision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Conflict { key, databases, candidates } = &self.0;
-        write!(f, "key {key} ")?;
-        if !databases.is_empty() {
-            write!(f, "in {} ", databases.join(", "))?;
-        }
-        f.write_str("is that of several values, which keep each other out: ")?;
-        for (index, candidate) in candidates.iter().take(LISTED).enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;
-        }
-        match candidates.len().saturating_sub(LISTED) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        self.0.fmt_as("is that of several values, which keep each other out", f)
     }
 }
 
 /// One line for the log and for `registry check`.
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_as("has more than one name", f)
+    }
+}
+
+impl Conflict {
+    fn fmt_as(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "key {} ", self.key)?;
         if !self.databases.is_empty() {
             write!(f, "in {} ", self.databases.join(", "))?;
         }
-        f.write_str("has more than one name: ")?;
+        write!(f, "{what}: ")?;
         for (index, candidate) in self.candidates.iter().take(LISTED).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{:?} ({candidate})", candidate.display_name())?;

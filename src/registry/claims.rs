@@ -165,15 +165,14 @@ impl Claims {
     }
 
     fn collision_of_key(&self, key: Key) -> Option<Conflict> {
-        let values: Vec<&Claim> =
-            self.in_slot(Slot::Key(key)).filter(|claim| claim.rank() == Rank::Values).collect();
-        let collides = |claim: &&Claim| {
-            let is_namesake = |other: &&Claim| {
-                other.entry.name == claim.entry.name && other.bindings != claim.bindings
-            };
-            values.iter().any(is_namesake)
-        };
-        let candidates = candidates(values.iter().copied().filter(collides));
+        let values = || self.in_slot(Slot::Key(key)).filter(|it| it.rank() == Rank::Values);
+        // There may be very many values, and few names.
+        let mut by_name: HashMap<_, HashSet<&[Binding]>> = HashMap::new();
+        for claim in values() {
+            by_name.entry(claim.called()).or_default().insert(&claim.bindings);
+        }
+        let collide = |claim: &&Claim| by_name[&claim.called()].len() > 1;
+        let candidates = candidates(values().filter(collide));
         (candidates.len() > 1).then(|| Conflict {
             key: key.to_string().into(),
             databases: Vec::new(),

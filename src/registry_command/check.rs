@@ -258,6 +258,17 @@ a.yaml:3:8: warning: key -1054191989 is that of several values, which keep each 
     }
 
     #[test]
+    fn values_that_are_labels_and_hash_alike_are_told_once_as_a_conflict() {
+        let report = report(&[(
+            "a.yaml",
+            "locks:\n- name: account\n  key: { hashtext: 'account:{id}' }\n  \
+             values: { id: ['63575', '68747'] }\n  label: value\n",
+        )]);
+        assert_eq!(report.render_summary(), "1 file: 1 conflict\n");
+        assert_eq!(report.render_warnings(), "");
+    }
+
+    #[test]
     fn a_conflict_across_files_is_told_with_both_places() {
         let report = report(&[
             ("a.yaml", "locks:\n- { name: a, key: 1 }\n"),
