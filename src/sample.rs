@@ -339,6 +339,24 @@ impl DatabaseName {
     }
 }
 
+#[cfg(test)]
+impl LockTag {
+    /// The lock that every transaction has on its own id.
+    pub(crate) fn of_transaction(id: TransactionId) -> Self {
+        Self {
+            locktype: "transactionid".into(),
+            database: None,
+            relation: None,
+            page: None,
+            tuple: None,
+            virtualxid: None,
+            transactionid: Some(id),
+            object: None,
+            objsubid: None,
+        }
+    }
+}
+
 impl Backend {
     /// Whether the server hid from us what this backend does. A backend we may see always has a
     /// type, whatever `track_activities` says.

@@ -13,9 +13,7 @@ use crate::key::Key;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::Scope;
-
-/// The form of the JSON that this program reads.
-pub const SCHEMA: u64 = 1;
+use crate::view::SCHEMA;
 
 /// Every server that an exporter watches.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -11,7 +11,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use snapshot::render_snapshot;
+pub(crate) use snapshot::render_json;
+pub use snapshot::{SCHEMA, render_snapshot};
 
 use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;

@@ -53,17 +53,7 @@ impl Table {
     /// Of the transaction with this id.
     fn row(mut self, pid: i32, id: u32, mode: Mode, wait: Wait) -> Self {
         self.sample().other_locks.push(LockRow {
-            tag: LockTag {
-                locktype: "transactionid".into(),
-                database: None,
-                relation: None,
-                page: None,
-                tuple: None,
-                virtualxid: None,
-                transactionid: Some(TransactionId(id)),
-                object: None,
-                objsubid: None,
-            },
+            tag: LockTag::of_transaction(TransactionId(id)),
             pid: (pid > 0).then_some(Pid(pid)),
             transaction: VirtualTransaction::from_server(&format!("{pid}/1")),
             mode,

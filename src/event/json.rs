@@ -16,7 +16,7 @@ use crate::mode::Mode;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
-use crate::view::{Party, View};
+use crate::view::{Party, SCHEMA, View, render_json};
 
 /// Renders the events of all servers that the filter asks for into one JSON object, the newest
 /// first.
@@ -46,16 +46,12 @@ pub fn render_events<'a>(
         Some(EventJson::of(server, event, details))
     });
     let events = newest.take(filter.limit).collect();
-    let answer = Answer { schema: 1, servers: servers.collect(), events };
-    // Strings and numbers in plain structs: there is nothing in it that could fail to serialize.
-    let mut json = serde_json::to_vec(&answer).unwrap_or_default();
-    json.push(b'\n');
-    json
+    render_json(&Answer { schema: SCHEMA, servers: servers.collect(), events })
 }
 
 #[derive(Serialize)]
 struct Answer<'a> {
-    schema: u32,
+    schema: u64,
     servers: Vec<ServerJson<'a>>,
     events: Vec<EventJson<'a>>,
 }

@@ -243,17 +243,7 @@ fn persons_hosts_and_values_are_for_those_who_may_see_details() {
     let mut story = Story::begin();
     let prepared = Sample {
         other_locks: vec![LockRow {
-            tag: LockTag {
-                locktype: "transactionid".into(),
-                database: None,
-                relation: None,
-                page: None,
-                tuple: None,
-                virtualxid: None,
-                transactionid: Some(TransactionId(731)),
-                object: None,
-                objsubid: None,
-            },
+            tag: LockTag::of_transaction(TransactionId(731)),
             pid: None,
             transaction: VirtualTransaction::from_server("4/9"),
             mode: Mode::Exclusive,

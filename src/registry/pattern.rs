@@ -127,18 +127,29 @@ impl KeyRule {
     }
 
     fn formulas(&self) -> Vec<&Formula> {
-        fn of(half: &Half) -> Option<&Formula> {
-            match half {
-                Half::Hash(formula) => Some(formula),
-                Half::Number(_) | Half::Oid(..) | Half::Any(_) | Half::Range(..) => None,
-            }
-        }
-        match &self.form {
-            Form::Bigint(half) => of(half).into_iter().collect(),
-            Form::Halves(_, high, low) => of(high).into_iter().chain(of(low)).collect(),
-            Form::Split(formula) => vec![formula],
-            Form::Packing | Form::Range(..) | Form::MultipleOf(_) => Vec::new(),
-        }
+        let of_halves = self.halves().filter_map(|half| match half {
+            Half::Hash(formula) => Some(&**formula),
+            Half::Number(_) | Half::Oid(..) | Half::Any(_) | Half::Range(..) => None,
+        });
+        let split = match &self.form {
+            Form::Split(formula) => Some(&**formula),
+            Form::Bigint(_)
+            | Form::Halves(..)
+            | Form::Packing
+            | Form::Range(..)
+            | Form::MultipleOf(_) => None,
+        };
+        of_halves.chain(split).collect()
+    }
+
+    /// What fills its places, where it has any.
+    fn halves(&self) -> impl Iterator<Item = &Half> {
+        let (first, second) = match &self.form {
+            Form::Bigint(half) => (Some(half), None),
+            Form::Halves(_, high, low) => (Some(high), Some(low)),
+            Form::Split(_) | Form::Packing | Form::Range(..) | Form::MultipleOf(_) => (None, None),
+        };
+        first.into_iter().chain(second)
     }
 
     /// The `objsubid` that it is about, where that is an extension's own.
@@ -156,17 +167,11 @@ impl KeyRule {
 
     /// Tables whose OIDs are asked for.
     pub(super) fn tables(&self) -> Vec<&str> {
-        fn of(half: &Half) -> Option<&str> {
-            match half {
-                Half::Oid(table, _) => Some(table),
-                Half::Number(_) | Half::Hash(_) | Half::Any(_) | Half::Range(..) => None,
-            }
-        }
-        match &self.form {
-            Form::Bigint(half) => of(half).into_iter().collect(),
-            Form::Halves(_, high, low) => of(high).into_iter().chain(of(low)).collect(),
-            Form::Split(_) | Form::Packing | Form::Range(..) | Form::MultipleOf(_) => Vec::new(),
-        }
+        let of_halves = self.halves().filter_map(|half| match half {
+            Half::Oid(table, _) => Some(table.as_str()),
+            Half::Number(_) | Half::Hash(_) | Half::Any(_) | Half::Range(..) => None,
+        });
+        of_halves.collect()
     }
 
     /// Whether it stands for other keys in each database: it has the database's name in it, or the

@@ -22,6 +22,9 @@ use crate::tracker::{Scope, ScopeEvidence, SessionId};
 /// Polls in a row outside a transaction that make "probably session level" worth saying.
 const HINT_POLLS: u32 = 10;
 
+/// The form of the JSON that is written and read.
+pub const SCHEMA: u64 = 1;
+
 /// Renders all servers into one JSON object. `now` is our clock, to tell a picture that is too old.
 pub fn render_snapshot<'a>(
     views: impl IntoIterator<Item = &'a View>,
@@ -29,18 +32,23 @@ pub fn render_snapshot<'a>(
     details: bool,
 ) -> Vec<u8> {
     let snapshot = Snapshot {
-        schema: 1,
+        schema: SCHEMA,
         servers: views.into_iter().map(|view| ServerJson::of(view, now, details)).collect(),
     };
-    // Strings and numbers in plain structs: there is nothing in it that could fail to serialize.
-    let mut json = serde_json::to_vec(&snapshot).unwrap_or_default();
+    render_json(&snapshot)
+}
+
+/// One line of JSON. What answers are made of is strings and numbers in plain structs: there is
+/// nothing in it that could fail to serialize.
+pub(crate) fn render_json(answer: &impl Serialize) -> Vec<u8> {
+    let mut json = serde_json::to_vec(answer).unwrap_or_default();
     json.push(b'\n');
     json
 }
 
 #[derive(Serialize)]
 struct Snapshot<'a> {
-    schema: u32,
+    schema: u64,
     servers: Vec<ServerJson<'a>>,
 }
 
@@ -510,17 +518,7 @@ mod tests {
 
     /// An idle holder, a prepared one, and a waiter of which nothing is to be seen.
     fn sample() -> Sample {
-        let tag = LockTag {
-            locktype: "transactionid".into(),
-            database: None,
-            relation: None,
-            page: None,
-            tuple: None,
-            virtualxid: None,
-            transactionid: Some(TransactionId(731)),
-            object: None,
-            objsubid: None,
-        };
+        let tag = LockTag::of_transaction(TransactionId(731));
         Sample {
             at: at(100),
             at_local: at(90),
