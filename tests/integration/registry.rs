@@ -11,6 +11,7 @@ use pg_locks_exporter::key::Key;
 use pg_locks_exporter::registry::{Circumstances, MAX_KEYS, Registry, Resolver, Signs};
 use serde_json::Value;
 
+use crate::support::files::Files;
 use crate::support::port::Port;
 use crate::support::{
     Exporter, Fleet, PgBouncer, PoolMode, Postgres, eventually, eventually_within, locks, require,
@@ -37,20 +38,6 @@ async fn registry(arguments: &[&str]) -> Outcome {
     run(command).await
 }
 
-struct Files(tempfile::TempDir);
-
-impl Files {
-    fn new() -> Files {
-        Files(tempfile::tempdir().expect("a folder can be made"))
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.path().join(name);
-        fs::write(&path, text).expect("the folder is ours");
-        path.display().to_string()
-    }
-}
-
 #[tokio::test]
 async fn files_without_a_fault_are_summed_up_on_standard_output() {
     let files = Files::new();
@@ -68,7 +55,7 @@ async fn all_that_is_wrong_is_told_on_standard_error_at_once() {
     let bad = files.write("bad.yaml", "locks:\n- { name: a, key: 010 }\n- { nam: b, key: 1 }\n");
     let one = files.write("one.yaml", "locks:\n- { name: one, key: 42 }\n");
     let two = files.write("two.yaml", "locks:\n- { name: two, key: 42 }\n");
-    let gone = files.0.path().join("gone.yaml").display().to_string();
+    let gone = files.path("gone.yaml").display().to_string();
     let Outcome { code, stdout, stderr } = registry(&["check", &bad, &one, &two, &gone]).await;
     assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
     for piece in [
@@ -275,8 +262,8 @@ async fn pasting_what_is_suggested_names_every_lock_of_the_fleet() {
     let dsn = postgres.dsn("postgres");
 
     let files = Files::new();
-    let own = files.0.path().join("own.yaml");
-    let read = files.0.path().join("read.yaml");
+    let own = files.path("own.yaml");
+    let read = files.path("read.yaml");
     for file in [&own, &read] {
         fs::write(file, "locks:\n").expect("the folder is ours");
     }

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the test bed offers whole vocabularies; not every word is used yet")]
 
 pub mod exporter;
+pub mod files;
 pub mod fleet;
 pub mod http;
 pub mod pgbouncer;

@@ -6,11 +6,11 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::exporter::serve;
+use crate::support::files::Files;
 use crate::support::process::{Process, make_home, unprivileged_command};
 use crate::support::{Exporter, Postgres, eventually, locks, require};
 
@@ -58,20 +58,6 @@ async fn refusal(arguments: &[&str]) -> String {
     assert_eq!(code, Some(2), "{arguments:?}: {said}");
     server.is_untouched();
     said
-}
-
-struct Files(TempDir);
-
-impl Files {
-    fn new() -> Files {
-        Files(tempfile::tempdir().expect("a folder can be made"))
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.path().join(name);
-        fs::write(&path, text).expect("the folder is ours");
-        path.display().to_string()
-    }
 }
 
 /// What is said of a registry file with this text; `FILE` stands for its path.
