@@ -414,6 +414,23 @@ impl Finding {
 }
 
 impl FindingKind {
+    /// The whole list, in the order of the rules.
+    pub const ALL: &[Self] = &[
+        Self::HeldTooLong,
+        Self::WaitingTooLong,
+        Self::Stuck,
+        Self::HolderIdleInTransaction,
+        Self::HeldByPreparedTransaction,
+        Self::WaiterHoldsBackVacuum,
+        Self::TooManyKeys,
+        Self::UnexpectedHolder,
+        Self::UnexpectedScope,
+        Self::Vacant,
+        Self::Missed,
+        Self::Repeated,
+        Self::Flapping,
+    ];
+
     /// The label `finding`, the word in the JSON and the heading in the runbook.
     pub const fn as_str(self) -> &'static str {
         match self {
