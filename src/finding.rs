@@ -8,6 +8,7 @@
 
 mod contention;
 mod expectation;
+mod inversion;
 mod sentence;
 
 use std::cmp::Reverse;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use self::contention::Contentions;
 use self::expectation::Expectations;
+use self::inversion::judge_inversions;
+pub(crate) use self::sentence::render_inversion;
 use self::sentence::{Evidence, Who};
 use crate::config::{Applications, Thresholds};
 use crate::registry::{DeclaredScope, Limit, Resolution, Role};
@@ -70,6 +73,8 @@ pub enum FindingKind {
     Repeated,
     /// Changes hands again and again, and must be held.
     Flapping,
+    /// Taken before another key and after it, so that two sessions may deadlock.
+    OrderInversion,
 }
 
 /// How urgent a finding is.
@@ -132,6 +137,7 @@ impl Judge {
             lock.findings = self.judge(lock, at, in_recovery, &crowded);
         }
         self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
+        judge_inversions(picture);
     }
 
     fn judge(
@@ -429,6 +435,7 @@ impl FindingKind {
         Self::Missed,
         Self::Repeated,
         Self::Flapping,
+        Self::OrderInversion,
     ];
 
     /// The label `finding`, the word in the JSON and the heading in the runbook.
@@ -447,6 +454,7 @@ impl FindingKind {
             Self::Missed => "missed",
             Self::Repeated => "repeated",
             Self::Flapping => "flapping",
+            Self::OrderInversion => "order_inversion",
         }
     }
 
@@ -477,7 +485,8 @@ impl FindingKind {
             | Self::UnexpectedScope
             | Self::Missed
             | Self::Repeated
-            | Self::Flapping => Severity::Warning,
+            | Self::Flapping
+            | Self::OrderInversion => Severity::Warning,
         }
     }
 }

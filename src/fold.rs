@@ -2,8 +2,8 @@
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
 //! the tracker says what is one hold, the chains who waits for whom, the series say under which
-//! labels it counts, the picture is drawn, what changed is counted, the picture is judged, and what
-//! happened is remembered as events. Pure, so a test can drive it with samples and a clock of
+//! labels it counts, the picture is drawn, what changed is counted, keys taken in both orders are
+//! found, the picture is judged, and what happened is remembered as events. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -15,11 +15,12 @@ use crate::config::{Applications, Limits, Thresholds};
 use crate::event::{Event, History, Notice, Notices};
 use crate::finding::{Judge, Moment};
 use crate::inspected::Answers;
+use crate::order::{Orders, Scene};
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
-use crate::tracker::Tracker;
+use crate::tracker::{KeyId, Tracker};
 use crate::view::{Picture, View};
 
 /// What is known of one server, from the samples so far.
@@ -36,6 +37,7 @@ pub struct Fold {
     notices: Notices,
     /// The last one, to tell of what is gone since. Whoever publishes it has it too.
     picture: Option<Arc<Picture>>,
+    orders: Orders,
     judge: Judge,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
@@ -72,6 +74,7 @@ impl Fold {
             history: Arc::default(),
             notices: Notices::default(),
             picture: None,
+            orders: Orders::default(),
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
@@ -212,6 +215,12 @@ impl Fold {
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
         let mut picture = Picture::draw(sample, tracker, chains, names, &self.series);
         let holder_changes = self.series.count(&picture, &changes, elapsed);
+        let before = self.picture.as_deref();
+        let scene = Scene { sample, tracker, changes: &changes, picture: &picture, before };
+        self.orders.observe(scene);
+        let (series, resolver) = (&mut self.series, &self.resolver);
+        let labels = |keys: &[KeyId]| series.labels_of(keys, names, resolver);
+        picture.inversions = self.orders.inversions(picture.at_local, labels);
         let registered = self.series.registered();
         let moment = Moment { changes: &changes, elapsed, registered, names: &self.names };
         self.judge.observe(&mut picture, moment);

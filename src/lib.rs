@@ -23,9 +23,10 @@
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
+//! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders |
 //! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
-//! | [`fold`] | one server's memory: the six above in their order | |
+//! | [`fold`] | one server's memory: those above in their order | |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
@@ -93,6 +94,7 @@ pub mod series;
 pub mod slot;
 
 pub mod finding;
+pub mod order;
 pub mod view;
 
 pub mod event;

@@ -104,7 +104,7 @@ impl Mode {
 }
 
 /// Some of the server's eight modes. A mode that is not known is in no set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModeSet(u8);
 
 impl ModeSet {
@@ -140,6 +140,11 @@ impl ModeSet {
     #[must_use]
     pub fn conflicts(self) -> Self {
         Self(self.places().fold(0, |all, place| all | Self::CONFLICTS[place]))
+    }
+
+    /// Its modes, the weakest first.
+    pub fn modes(self) -> impl Iterator<Item = &'static Mode> {
+        self.places().map(|place| &Mode::KNOWN[place])
     }
 
     /// The places of its modes in [`Mode::KNOWN`], from the weakest.
@@ -200,6 +205,13 @@ mod tests {
                 "xxxxxxxx"
             ]
         );
+    }
+
+    #[test]
+    fn a_set_has_the_modes_it_was_made_of() {
+        let modes: ModeSet =
+            [&Mode::Exclusive, &Mode::Share].map(ModeSet::from).into_iter().collect();
+        assert_eq!(modes.modes().collect::<Vec<_>>(), [&Mode::Share, &Mode::Exclusive]);
     }
 
     #[test]

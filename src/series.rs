@@ -164,6 +164,8 @@ pub struct SeriesSet {
     labels_before: HashMap<KeyId, Seen>,
     application_labels: HashMap<Arc<str>, Arc<str>>,
     slotted: HashMap<KeyId, LockSeries>,
+    /// So many keys keep their slots though nobody holds or awaits them.
+    kept_for_told: usize,
     databases: Slots<DatabaseOid>,
     quick_keys: Slots<KeyId>,
     steady_keys: Slots<KeyId>,
@@ -180,6 +182,10 @@ pub struct SeriesSet {
     /// Labels of databases that the registry names: their series are there from the start.
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
+    /// Keys that are told of though nobody may hold or await them, the most important first.
+    told: Vec<KeyId>,
+    /// What the registry says of those that are told of, since they were told of first.
+    told_resolutions: HashMap<KeyId, Arc<Resolution>>,
     crowd: Crowd<DatabaseOid>,
     /// Series of the registry that the bound left out.
     past_bound: usize,
@@ -201,6 +207,7 @@ impl SeriesSet {
             labels_before: HashMap::new(),
             application_labels: HashMap::new(),
             slotted: HashMap::new(),
+            kept_for_told: limits.keys / 4,
             databases: Slots::new(limits.databases, DAY, limits.databases),
             quick_keys: Slots::new(quick, HOUR, 2 * quick),
             steady_keys: Slots::new(steady, HOUR, 2 * steady),
@@ -212,6 +219,8 @@ impl SeriesSet {
             datnames: BTreeMap::new(),
             named: HashSet::new(),
             unregistered: None,
+            told: Vec::new(),
+            told_resolutions: HashMap::new(),
             crowd: Crowd::default(),
             past_bound: 0,
             counters: Counters::default(),
@@ -266,6 +275,34 @@ impl SeriesSet {
         self.labels.get(&key).or_else(|| self.labels_before.get(&key)).map(|seen| &seen.label)
     }
 
+    /// The labels of keys that are told of though nobody may hold or await them now, the most
+    /// important first. No series begins by that: a key has its own while its slot is its own, which
+    /// it keeps for as long as it is told of, and is one of `other` then.
+    pub fn labels_of(
+        &mut self,
+        keys: &[KeyId],
+        names: &Names,
+        resolver: &Resolver,
+    ) -> HashMap<KeyId, Arc<Label>> {
+        let mut before = std::mem::take(&mut self.told_resolutions);
+        let mut labels = HashMap::new();
+        for key in keys {
+            let present = self.labels.get(key).map(|seen| seen.label.clone());
+            let resolution = match &present {
+                Some(label) => label.resolution.clone(),
+                None => before.remove(key).unwrap_or_else(|| {
+                    self.share(resolve(resolver, names, *key, Signs::default()))
+                }),
+            };
+            let label =
+                present.unwrap_or_else(|| self.label_of_free(*key, resolution.clone(), names));
+            self.told_resolutions.insert(*key, resolution);
+            labels.insert(*key, label);
+        }
+        self.told = keys.to_vec();
+        labels
+    }
+
     /// The label of an application name as the server has it; `None` where no name is known.
     pub fn application_label(&self, name: Option<&Arc<str>>) -> Arc<str> {
         match name {
@@ -318,8 +355,20 @@ impl SeriesSet {
         for (_, label) in &applications {
             self.applications.keep(label, now);
         }
+        // Not all of them: those that are there now need slots too.
+        let told = self.told.iter().take(self.kept_for_told);
+        for key in told {
+            self.databases.keep(&key.database, now);
+            self.quick_keys.keep(key, now);
+            self.steady_keys.keep(key, now);
+        }
         self.release_idle(now);
         if self.is_stale {
+            // What was seen of a key made its name credible, and may be gone for the moment.
+            for (key, resolution) in &mut self.told_resolutions {
+                let signs = Signs { believed: resolution.lock.as_deref(), ..Signs::default() };
+                *resolution = Arc::new(resolve(resolver, names, *key, signs));
+            }
             let armed = self.armed(resolver);
             if std::mem::take(&mut self.is_reloaded) {
                 self.release_unnamed(&armed, resolver, names);
@@ -467,6 +516,25 @@ impl SeriesSet {
                 Arc::new(Label { resolution, datname, series, is_single })
             }
         }
+    }
+
+    /// The label of a key that nobody holds or awaits: a series that is there already, or `other`.
+    fn label_of_free(&self, key: KeyId, resolution: Arc<Resolution>, names: &Names) -> Arc<Label> {
+        let whole = datname(names, key.database);
+        let mut datname = clean_label(&whole);
+        if !self.databases.has(&key.database) && !self.named.contains(&datname) {
+            datname = OTHER.into();
+        }
+        let own = match &resolution.lock {
+            None => self.slotted.get(&key).filter(|series| series.datname == datname).cloned(),
+            Some(lock) => key_label(&resolution, Some(key.key))
+                .map(|key| LockSeries { datname: datname.clone(), lock: lock.clone(), key })
+                .filter(|series| self.registered.contains_key(series)),
+        };
+        let lock = || resolution.label().into();
+        let is_single = own.is_some() && resolution.pattern.is_none();
+        let series = own.unwrap_or_else(|| LockSeries { datname, lock: lock(), key: OTHER.into() });
+        Arc::new(Label { resolution, datname: whole, series, is_single })
     }
 
     /// One copy for all keys without a name, of which there may be very many.

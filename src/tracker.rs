@@ -103,6 +103,8 @@ pub struct Hold {
     pub since_local: Timestamp,
     /// Held without a gap since this moment, for certain.
     pub proved_since: Timestamp,
+    /// Held throughout since the last poll before this one, for certain.
+    pub is_unbroken: bool,
     /// What proves its scope, if anything does.
     pub scope: Option<ScopeEvidence>,
     /// Transactions of the holder in which it was seen.
@@ -760,6 +762,7 @@ impl Hold {
             since,
             since_local: presence.since_local,
             proved_since: since,
+            is_unbroken: false,
             scope: seen.scope(),
             transactions_seen: u32::from(seen.transaction().is_some()),
             polls: 1,
@@ -782,6 +785,7 @@ impl Hold {
     /// The same row, one poll later (rules 6 and 7).
     fn continued(mut self, seen: &Sighting<'_>) -> Continued {
         let unbroken = seen.is_unbroken();
+        self.is_unbroken = unbroken;
         self.backend_start = self.backend_start.or(seen.session.backend_start);
         self.presence.unbroken &= unbroken;
         self.presence.under_waiter &= seen.keeps_waiter;

@@ -19,6 +19,7 @@ use crate::event::History;
 use crate::finding::Finding;
 use crate::inspected::Inspected;
 use crate::mode::Mode;
+use crate::order::Inversion;
 use crate::sample::{
     Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
 };
@@ -97,8 +98,11 @@ pub struct Picture {
     pub in_recovery: bool,
     /// Every key held or awaited, in order.
     pub locks: Vec<Lock>,
-    /// Keys of the registry that nobody holds or awaits and of which something is to be said, in order.
+    /// Keys that nobody holds or awaits and of which something is to be said, in order.
     pub free: Vec<Lock>,
+    /// Pairs of keys that were seen taken in both orders, the newest first; drawn without any, as
+    /// locks are without findings.
+    pub inversions: Vec<Arc<Inversion>>,
     /// Granted advisory rows read, before any grouping.
     pub rows_granted: usize,
     /// Waiting advisory rows read.
@@ -349,6 +353,7 @@ impl Picture {
                 })
                 .collect(),
             free: Vec::new(),
+            inversions: Vec::new(),
             rows_granted: sample.advisory_rows(true),
             rows_waiting: sample.advisory_rows(false),
             databases: names.databases.len(),

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::duration::render_duration;
-use crate::registry::{DeclaredScope, Limit};
+use crate::order::{Grade, Inversion};
+use crate::registry::{DeclaredScope, Limit, Resolution};
 use crate::sample::Pid;
+use crate::series::Label;
 use crate::timestamp::Timestamp;
-use crate::tracker::SessionId;
+use crate::tracker::{KeyId, SessionId};
 use crate::view::{Holder, Lock, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
@@ -32,6 +34,7 @@ pub(super) enum Evidence {
     Missed { missed_for: Duration, limit: Duration, was_held: bool },
     Repeated { who: Who, since: Timestamp, previous: Timestamp, limit: Duration },
     Flapping { count: u32, within: Duration },
+    OrderInversion { inversion: Arc<Inversion>, side: usize, more: usize },
 }
 
 /// A session, as a sentence speaks of it.
@@ -146,6 +149,14 @@ impl Evidence {
                 "seen to change hands more than {count} times within {}",
                 render_duration(*within),
             ),
+            Self::OrderInversion { inversion, side, more } => {
+                let more = match more {
+                    0 => String::new(),
+                    1 => "; and 1 more key likewise".to_owned(),
+                    more => format!("; and {more} more keys likewise"),
+                };
+                format!("{}{more}", render_inversion(inversion, *side, details))
+            }
             Self::UnexpectedHolder { who, since } => format!(
                 "seen held since {since:.0} by {}, a name that `holders` does not list",
                 who.render(details),
@@ -194,6 +205,14 @@ impl Evidence {
                                       held it; who lost it may go on working without the lock"
                     .to_owned()
             }
+            Self::OrderInversion { inversion, .. } => {
+                let [first, second] = [0, 1].map(|side| {
+                    render_key(&inversion.labels[side], inversion.edges[side].held, details)
+                });
+                format!(
+                    "let every program take these two in one order, say {first} before {second}"
+                )
+            }
             Self::UnexpectedHolder { who, .. } => {
                 format!("add its name to `holders` if it may, else {}", who.render_release(details))
             }
@@ -210,6 +229,34 @@ impl Evidence {
                 format!("let it unlock what it no longer needs, or {}", who.render_release(details))
             }
         }
+    }
+}
+
+/// What was seen of two keys that were taken in both orders, the order first that holds the key of
+/// this side.
+pub(crate) fn render_inversion(inversion: &Inversion, side: usize, details: bool) -> String {
+    let [here, there] = [side, 1 - side];
+    let key =
+        |side: usize| render_key(&inversion.labels[side], inversion.edges[side].held, details);
+    let render = |side: usize| {
+        let (edge, held, taken) = (&inversion.edges[side], key(side), key(1 - side));
+        let who = Who::of(&edge.who.id, &edge.who.session).unwrap_or(Who::Prepared { gid: None });
+        let did = match edge.grade {
+            Grade::Certain => format!("was seen to hold {held} and wait for {taken}"),
+            Grade::Hint => format!("was seen to hold {held} and then take {taken}"),
+        };
+        format!("{} {did} at {:.0}", who.render(details), edge.last.at)
+    };
+    format!("{}, and {}; at one moment the two may deadlock", render(here), render(there))
+}
+
+/// A key by its name, with what tells it from others of that name.
+fn render_key(label: &Label, id: KeyId, details: bool) -> String {
+    let Resolution { lock, parameters, .. } = &*label.resolution;
+    match lock {
+        None => format!("key {}", id.key),
+        Some(_) if details && !parameters.is_empty() => one_line(&label.resolution.display_name()),
+        Some(lock) => format!("{lock} (key {})", id.key),
     }
 }
 

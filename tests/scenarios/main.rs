@@ -150,6 +150,10 @@ struct Expect {
     /// `DATABASE KEY FINDING [FIELD=VALUE]…`; fields: `severity`, `who` (pids and gids, the worst
     /// first), `text` and `remedy` as those read them who may see details.
     findings: Option<Vec<String>>,
+    /// `DATABASE KEY KEY finding|may [FIELD=VALUE]…`, pairs of keys taken in both orders, the lower
+    /// key first; fields: `first` and `second` (`certain` or `hint`, of who held the first, the
+    /// second key), `who` (both pids) and `times` (both).
+    orders: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]
     samples: Vec<String>,
@@ -198,6 +202,7 @@ impl Expect {
             && self.names.is_none()
             && self.candidates.is_none()
             && self.findings.is_none()
+            && self.orders.is_none()
             && self.samples.is_empty()
             && self.absent.is_empty()
     }
@@ -418,6 +423,7 @@ fn what_is_expected_and_does_not_come_is_an_error() {
         "expect.names = ['app 42 jobs']",
         "expect.candidates = []",
         "expect.findings = ['app 42 held_too_long']",
+        "expect.orders = ['app 42 43 may']",
         "expect.samples = ['pg_advisory_lock_holders{key=\"42\"} 2']",
         "expect.samples = ['pg_advisory_no_such_metric 1']",
         "expect.samples = ['pg_advisory_keys 1']",
