@@ -8,6 +8,7 @@
 
 mod contention;
 mod expectation;
+mod pooled;
 mod sentence;
 
 use std::cmp::Reverse;
@@ -15,16 +16,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::pooled::FirstName;
+
 use self::contention::Contentions;
 use self::expectation::Expectations;
-use self::sentence::{Evidence, Who};
-use crate::config::{Applications, Thresholds};
-use crate::registry::{DeclaredScope, Limit, Resolution, Role};
-use crate::sample::{Names, Pid, State};
+use self::pooled::{Sharing, SharingWatch};
+use self::sentence::{Evidence, NameDoubt, Who};
+use crate::config::{Applications, Poolers, Thresholds};
+use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
+use crate::sample::{ClientAddress, Names, Pid, State};
 use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
-use crate::view::{Holder, Lock, Picture, Waiter};
+use crate::view::{Holder, Lock, Picture, Session, Waiter};
 
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug)]
@@ -53,6 +57,8 @@ pub enum FindingKind {
     HolderIdleInTransaction,
     /// Held by a transaction that was prepared and is neither committed nor rolled back.
     HeldByPreparedTransaction,
+    /// Held at session level over a connection that several clients seem to share.
+    PooledBackend,
     /// A waiter keeps vacuum from removing what was deleted since it took its snapshot.
     WaiterHoldsBackVacuum,
     /// One session holds very many keys.
@@ -90,7 +96,18 @@ pub struct Judge {
     /// Entries that the server's lock table promises to hold.
     table_capacity: Option<u64>,
     contentions: Contentions,
+    sharing: SharingWatch,
     expectations: Expectations,
+}
+
+/// What is around a key when it is judged.
+#[derive(Clone, Copy)]
+struct Surroundings<'a> {
+    at: Timestamp,
+    in_recovery: bool,
+    crowded: &'a Crowded,
+    sessions: &'a HashMap<Pid, Arc<Session>>,
+    own_pooler: Option<ClientAddress>,
 }
 
 /// What is judged beside a picture.
@@ -104,6 +121,8 @@ pub struct Moment<'a> {
     pub registered: &'a BTreeMap<LockSeries, Registered>,
     /// The databases that are there.
     pub names: &'a Names,
+    /// From where the pooler reaches the server that stands before it for certain, if one does.
+    pub own_pooler: Option<ClientAddress>,
 }
 
 impl Judge {
@@ -111,11 +130,28 @@ impl Judge {
     pub fn new(thresholds: Thresholds, applications: Arc<Applications>) -> Self {
         Self {
             thresholds,
+            sharing: SharingWatch::new(applications.clone()),
             applications,
             table_capacity: None,
             contentions: Contentions::default(),
             expectations: Expectations::default(),
         }
+    }
+
+    /// The same, with the addresses of the server's poolers.
+    pub fn with_poolers(mut self, poolers: Poolers) -> Self {
+        self.sharing = self.sharing.with_poolers(poolers);
+        self
+    }
+
+    /// By which name each hold of a picture was seen first, as far as names count.
+    pub fn first_names(&self, picture: &Picture) -> Vec<FirstName> {
+        self.sharing.first_names(picture)
+    }
+
+    /// First names from before a restart, for holds that are there at the next poll.
+    pub fn recall_first_names(&mut self, names: impl IntoIterator<Item = FirstName>) {
+        self.sharing.recall_first_names(names);
     }
 
     /// How many entries the server's lock table promises to hold.
@@ -126,21 +162,23 @@ impl Judge {
     /// Puts into a picture what is to be said of it.
     pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
         self.contentions.observe(picture, moment.changes);
+        self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
-        let (at, in_recovery) = (picture.at, picture.in_recovery);
+        let around = Surroundings {
+            at: picture.at,
+            in_recovery: picture.in_recovery,
+            crowded: &crowded,
+            sessions: &picture.sessions,
+            own_pooler: moment.own_pooler,
+        };
         for lock in &mut picture.locks {
-            lock.findings = self.judge(lock, at, in_recovery, &crowded);
+            lock.findings = self.judge(lock, around);
         }
         self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
     }
 
-    fn judge(
-        &self,
-        lock: &Lock,
-        at: Timestamp,
-        in_recovery: bool,
-        crowded: &Crowded,
-    ) -> Vec<Finding> {
+    fn judge(&self, lock: &Lock, around: Surroundings<'_>) -> Vec<Finding> {
+        let Surroundings { at, in_recovery, crowded, .. } = around;
         let is_meant = is_meant(lock.label.resolution.role.unwrap_or(Role::Any), in_recovery);
         let rules = [
             held_too_long(lock, at),
@@ -148,9 +186,10 @@ impl Judge {
             stuck(lock, at),
             self.holder_idle_in_transaction(lock, at),
             self.held_by_prepared_transaction(lock, at),
+            self.pooled_backend(lock, around),
             self.waiter_holds_back_vacuum(lock),
             self.too_many_keys(lock, crowded),
-            self.unexpected_holder(lock).filter(|_| is_meant),
+            self.unexpected_holder(lock, around).filter(|_| is_meant),
             unexpected_scope(lock).filter(|_| is_meant),
         ];
         rules.into_iter().flatten().collect()
@@ -182,6 +221,32 @@ impl Judge {
         })
     }
 
+    fn pooled_backend(&self, lock: &Lock, around: Surroundings<'_>) -> Option<Finding> {
+        let mut severity = Severity::Warning;
+        let sharing = |holder: &Holder| self.sharing(lock, holder, around);
+        let measure = |holder: &Holder| Some((sharing(holder)?.severity(), Reverse(holder.since)));
+        let finding =
+            of_holders(FindingKind::PooledBackend, lock, measure, |holder, (worst, _)| {
+                severity = worst;
+                let sharing = sharing(holder).unwrap_or_default();
+                let (who, since) = (Who::of_holder(holder), holder.since);
+                Evidence::PooledBackend { who, since, sharing: Box::new(sharing) }
+            });
+        finding.map(|finding| Finding { severity, ..finding })
+    }
+
+    fn sharing(&self, lock: &Lock, holder: &Holder, around: Surroundings<'_>) -> Option<Sharing> {
+        let holders = lock.label.resolution.holders.as_deref();
+        let may_hold = |name: &str| holders.is_some_and(|holders| self.matches(holders, name));
+        self.sharing.judge(lock, holder, may_hold, around.sessions, around.own_pooler)
+    }
+
+    /// Whether a name, as it is rewritten, is one of these.
+    fn matches(&self, holders: &[Glob], name: &str) -> bool {
+        let renamed = self.applications.rename(name);
+        holders.iter().any(|pattern| pattern.matches(&renamed))
+    }
+
     fn waiter_holds_back_vacuum(&self, lock: &Lock) -> Option<Finding> {
         let limit = self.thresholds.snapshot_age;
         let snapshot_age = |waiter: &Waiter| waiter.snapshot_age.filter(|age| *age > limit);
@@ -207,17 +272,17 @@ impl Judge {
     }
 
     /// A name is whoever's uses the connection now, or used it when the lock was taken; it takes both
-    /// to be of nobody who may hold the key. A prepared transaction has no name.
-    fn unexpected_holder(&self, lock: &Lock) -> Option<Finding> {
-        let expected = lock.label.resolution.holders.as_ref()?;
-        let is_expected = |name: &Arc<str>| {
-            let renamed = self.applications.rename(name);
-            expected.iter().any(|pattern| pattern.matches(&renamed))
-        };
+    /// to be of nobody who may hold the key. A prepared transaction has no name, and the names of a
+    /// connection that is shared are nobody's.
+    fn unexpected_holder(&self, lock: &Lock, around: Surroundings<'_>) -> Option<Finding> {
+        let expected = lock.label.resolution.holders.as_deref()?;
+        let is_expected = |name: &Arc<str>| self.matches(expected, name);
         let unexpected = |holder: &Holder| {
             let now = holder.session.application_name.as_ref()?;
             let first = holder.first_application_name.as_ref().filter(|first| *first != now);
-            let is_unexpected = !is_expected(now) && !first.is_some_and(is_expected);
+            let is_unexpected = !is_expected(now)
+                && !first.is_some_and(is_expected)
+                && self.sharing(lock, holder, around).is_none();
             is_unexpected.then_some(Reverse(holder.since))
         };
         of_holders(FindingKind::UnexpectedHolder, lock, unexpected, |holder, Reverse(since)| {
@@ -259,6 +324,7 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
     let seen_for = |holder: &Holder| longer(at.since(holder.since), limit);
     of_holders(FindingKind::HeldTooLong, lock, seen_for, |holder, seen_for| Evidence::HeldTooLong {
         who: Who::of_holder(holder),
+        doubt: NameDoubt::of(holder),
         since: holder.since,
         seen_for,
         limit,
@@ -288,7 +354,8 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
                 .then_some((contended, holder.waits_gone))
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
-            Evidence::KeepsOut { who: Who::of_holder(holder), contended, gone, limit }
+            let (who, doubt) = (Who::of_holder(holder), NameDoubt::of(holder));
+            Evidence::KeepsOut { who, doubt, contended, gone, limit }
         })
     })
 }
@@ -302,6 +369,7 @@ fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {
     };
     of_holders(FindingKind::Stuck, lock, stuck, |holder, (contended, idle_for)| Evidence::Stuck {
         who: Who::of_holder(holder),
+        doubt: NameDoubt::of(holder),
         contended,
         idle_for,
         limit,
@@ -421,6 +489,7 @@ impl FindingKind {
         Self::Stuck,
         Self::HolderIdleInTransaction,
         Self::HeldByPreparedTransaction,
+        Self::PooledBackend,
         Self::WaiterHoldsBackVacuum,
         Self::TooManyKeys,
         Self::UnexpectedHolder,
@@ -439,6 +508,7 @@ impl FindingKind {
             Self::Stuck => "stuck",
             Self::HolderIdleInTransaction => "holder_idle_in_transaction",
             Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
+            Self::PooledBackend => "pooled_backend",
             Self::WaiterHoldsBackVacuum => "waiter_holds_back_vacuum",
             Self::TooManyKeys => "too_many_keys",
             Self::UnexpectedHolder => "unexpected_holder",
@@ -463,7 +533,7 @@ impl FindingKind {
         armed.into_iter().filter(|(_, is_armed)| *is_armed).map(|(kind, _)| kind)
     }
 
-    /// How urgent it is.
+    /// How urgent it is, unless more is known of the one that was found.
     pub const fn severity(self) -> Severity {
         match self {
             Self::Stuck | Self::Vacant => Severity::Critical,
@@ -471,6 +541,7 @@ impl FindingKind {
             | Self::WaitingTooLong
             | Self::HolderIdleInTransaction
             | Self::HeldByPreparedTransaction
+            | Self::PooledBackend
             | Self::WaiterHoldsBackVacuum
             | Self::TooManyKeys
             | Self::UnexpectedHolder

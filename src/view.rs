@@ -20,7 +20,8 @@ use crate::finding::Finding;
 use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
-    Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
+    Backend, ClientAddress, DatabaseOid, Facts, FailureReason, Names, Pid, PreparedTransaction,
+    RoleOid, Sample, State,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -109,6 +110,8 @@ pub struct Picture {
     pub privileges_sufficient: Option<bool>,
     /// Who waits for whom.
     pub chains: Chains,
+    /// Every backend, locks or none; empty when activity was not read.
+    pub sessions: HashMap<Pid, Arc<Session>>,
 }
 
 /// One key with everybody on it.
@@ -135,6 +138,10 @@ pub struct Session {
     pub application_name: Option<Arc<str>>,
     /// The same as a label: rewritten and bounded.
     pub application_label: Arc<str>,
+    /// Its database.
+    pub database: Option<DatabaseOid>,
+    /// Its role, which is known without a name too.
+    pub role: Option<RoleOid>,
     /// The role's name.
     pub usename: Option<Arc<str>>,
     /// `client_addr`
@@ -174,6 +181,8 @@ pub struct Holder {
     pub weaker_modes: Vec<Mode>,
     /// The name its backend went by when it was first seen with this key.
     pub first_application_name: Option<Arc<str>>,
+    /// A poll before that did not show it; else that name may be of a later user of the connection.
+    pub seen_to_begin: bool,
     /// Proved scope.
     pub scope: Scope,
     /// What proves it.
@@ -332,6 +341,7 @@ impl Picture {
         for (id, wait) in tracker.waits() {
             locks.entry(id.key).or_default().1.push(scene.draw_waiter(id, wait));
         }
+        let sessions = scene.sessions;
         Self {
             at: sample.at,
             at_local: sample.at_local,
@@ -355,6 +365,7 @@ impl Picture {
             privileges_sufficient: sample.backends.as_ref().map(|backends| {
                 backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
             }),
+            sessions,
             chains,
         }
     }
@@ -464,6 +475,7 @@ impl<'a> Scene<'a> {
             mode: hold_id.mode.clone(),
             weaker_modes: Vec::new(),
             first_application_name: hold.first_application_name.clone(),
+            seen_to_begin: hold.seen_to_begin(),
             scope: hold.scope(),
             scope_evidence: hold.scope,
             polls_outside_transaction: hold.polls_outside_transaction,
@@ -520,6 +532,8 @@ impl Session {
             backend_start: backend.backend_start,
             application_label: series.application_label(backend.application_name.as_ref()),
             application_name: backend.application_name.clone(),
+            database: backend.database,
+            role: backend.role,
             usename: backend.role.and_then(|role| names.roles.get(&role)).cloned(),
             client_addr: backend.client_addr,
             client_port: backend.client_port,
@@ -534,6 +548,8 @@ impl Session {
             backend_start: None,
             application_name: None,
             application_label,
+            database: None,
+            role: None,
             usename: None,
             client_addr: None,
             client_port: None,
@@ -547,6 +563,16 @@ impl Session {
     pub fn folded_application(&self) -> Option<&str> {
         let is_folded = |name: &&str| &*self.application_label == OTHER && *name != OTHER;
         self.application_name.as_deref().filter(is_folded)
+    }
+
+    /// Where its client connects from; `None` where that is hidden.
+    pub fn client_address(&self) -> Option<ClientAddress> {
+        ClientAddress::from_columns(self.client_addr, self.client_port)
+    }
+
+    /// Whether it was idle outside of a transaction since before the poll began, for certain.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle && self.state_since.is_some()
     }
 
     /// The server's word for what it does; `None` where that is hidden.
@@ -564,6 +590,7 @@ impl Holder {
             self.since = hold.since;
             self.since_local = hold.since_local;
             self.first_application_name = hold.first_application_name.clone();
+            self.seen_to_begin = hold.seen_to_begin();
         }
         // A mode without a bound leaves the session without one.
         self.not_before = self.not_before.min(hold.earliest_start());

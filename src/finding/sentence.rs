@@ -8,30 +8,101 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::pooled::{NameChange, Sharing, Sign};
 use crate::duration::render_duration;
 use crate::registry::{DeclaredScope, Limit};
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
-use crate::tracker::SessionId;
+use crate::tracker::{Scope, SessionId};
 use crate::view::{Holder, Lock, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
 pub(super) enum Evidence {
-    HeldTooLong { who: Who, since: Timestamp, seen_for: Duration, limit: Limit, behind: usize },
-    WaitingTooLong { who: Who, waited: Duration, limit: Limit, root: Option<Who> },
-    KeepsOut { who: Who, contended: Duration, gone: u32, limit: Limit },
-    Stuck { who: Who, contended: Duration, idle_for: Duration, limit: Limit, behind: usize },
-    IdleInTransaction { who: Who, idle_for: Duration, is_aborted: bool, limit: Limit },
-    Prepared { who: Who, prepared_for: Duration, limit: Limit },
-    HoldsBackVacuum { who: Who, age: u32, limit: u32 },
-    TooManyKeys { who: Who, keys: usize, limit: usize },
-    UnexpectedHolder { who: Who, since: Timestamp },
-    UnexpectedScope { who: Who, since: Timestamp, declared: DeclaredScope },
-    Vacant { free_for: Duration, limit: Duration, was_held: bool },
-    Missed { missed_for: Duration, limit: Duration, was_held: bool },
-    Repeated { who: Who, since: Timestamp, previous: Timestamp, limit: Duration },
-    Flapping { count: u32, within: Duration },
+    HeldTooLong {
+        who: Who,
+        doubt: NameDoubt,
+        since: Timestamp,
+        seen_for: Duration,
+        limit: Limit,
+        behind: usize,
+    },
+    WaitingTooLong {
+        who: Who,
+        waited: Duration,
+        limit: Limit,
+        root: Option<Who>,
+    },
+    KeepsOut {
+        who: Who,
+        doubt: NameDoubt,
+        contended: Duration,
+        gone: u32,
+        limit: Limit,
+    },
+    Stuck {
+        who: Who,
+        doubt: NameDoubt,
+        contended: Duration,
+        idle_for: Duration,
+        limit: Limit,
+        behind: usize,
+    },
+    IdleInTransaction {
+        who: Who,
+        idle_for: Duration,
+        is_aborted: bool,
+        limit: Limit,
+    },
+    Prepared {
+        who: Who,
+        prepared_for: Duration,
+        limit: Limit,
+    },
+    PooledBackend {
+        who: Who,
+        since: Timestamp,
+        sharing: Box<Sharing>,
+    },
+    HoldsBackVacuum {
+        who: Who,
+        age: u32,
+        limit: u32,
+    },
+    TooManyKeys {
+        who: Who,
+        keys: usize,
+        limit: usize,
+    },
+    UnexpectedHolder {
+        who: Who,
+        since: Timestamp,
+    },
+    UnexpectedScope {
+        who: Who,
+        since: Timestamp,
+        declared: DeclaredScope,
+    },
+    Vacant {
+        free_for: Duration,
+        limit: Duration,
+        was_held: bool,
+    },
+    Missed {
+        missed_for: Duration,
+        limit: Duration,
+        was_held: bool,
+    },
+    Repeated {
+        who: Who,
+        since: Timestamp,
+        previous: Timestamp,
+        limit: Duration,
+    },
+    Flapping {
+        count: u32,
+        within: Duration,
+    },
 }
 
 /// A session, as a sentence speaks of it.
@@ -47,19 +118,29 @@ pub(super) enum Who {
     },
 }
 
+/// Whether the name of a holder may be somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameDoubt {
+    /// It was seen when the hold began, or goes with its transaction.
+    None,
+    /// Nobody saw the session take the lock.
+    OfLaterUser,
+}
+
 /// What every way of taking a lock from its holder costs.
 const NO_LEASE: &str = "the program may go on working without the lock";
 
 impl Evidence {
     pub(super) fn render_text(&self, details: bool) -> String {
         match self {
-            Self::HeldTooLong { who, since, seen_for, limit, behind } => {
+            Self::HeldTooLong { who, doubt, since, seen_for, limit, behind } => {
                 format!(
-                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}",
+                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}",
                     who.render(details),
                     render_age(*seen_for),
                     render_limit(*limit),
                     render_behind(*behind),
+                    doubt.render(),
                 )
             }
             Self::WaitingTooLong { who, waited, limit, root } => {
@@ -74,7 +155,7 @@ impl Evidence {
                     render_limit(*limit),
                 )
             }
-            Self::KeepsOut { who, contended, gone, limit } => {
+            Self::KeepsOut { who, doubt, contended, gone, limit } => {
                 let gone = match gone {
                     0 => String::new(),
                     1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
@@ -87,19 +168,21 @@ impl Evidence {
                     }
                 };
                 format!(
-                    "{} was seen to keep {kept_out}; max_wait is {}{gone}",
+                    "{} was seen to keep {kept_out}; max_wait is {}{gone}{}",
                     who.render(details),
                     render_limit(*limit),
+                    doubt.render(),
                 )
             }
-            Self::Stuck { who, contended, idle_for, limit, behind } => format!(
+            Self::Stuck { who, doubt, contended, idle_for, limit, behind } => format!(
                 "{} has been idle for at least {} and was seen to keep others waiting for {}; \
-                 max_wait is {}{}",
+                 max_wait is {}{}{}",
                 who.render(details),
                 render_age(*idle_for),
                 render_age(*contended),
                 render_limit(*limit),
                 render_behind(*behind),
+                doubt.render(),
             ),
             Self::IdleInTransaction { who, idle_for, is_aborted, limit } => format!(
                 "held by {}, which has been idle in {} transaction for at least {}; the limit is {}",
@@ -115,6 +198,10 @@ impl Evidence {
                 render_age(*prepared_for),
                 render_limit(*limit),
             ),
+            Self::PooledBackend { who, since, sharing } => {
+                let who = who.render(details);
+                format!("held at session level by {who} since {since:.0}{}", sharing.render())
+            }
             Self::HoldsBackVacuum { who, age, limit } => format!(
                 "{} waits with a snapshot that is {age} transactions old; vacuum may not remove what \
                  was deleted since; the limit is {limit}",
@@ -173,6 +260,15 @@ impl Evidence {
             Self::WaitingTooLong { who, root: Some(root), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
             }
+            Self::PooledBackend { who, sharing, .. } => {
+                let mend = if sharing.sign.is_some() {
+                    "take such locks at transaction level, or past the pooler"
+                } else {
+                    "if the program renames itself, say so: `renames_itself: true` in `applications`"
+                };
+                let release = who.render_release(details);
+                format!("{release}; restarting the applications does not free it; {mend}")
+            }
             Self::HoldsBackVacuum { who, .. } => who.render_cancel(),
             Self::Vacant { .. } => {
                 "see whether the program that should hold it runs and can connect; \
@@ -210,6 +306,70 @@ impl Evidence {
                 format!("let it unlock what it no longer needs, or {}", who.render_release(details))
             }
         }
+    }
+}
+
+impl NameDoubt {
+    pub(super) fn of(holder: &Holder) -> Self {
+        let has_name = holder.session.application_name.as_ref().is_some_and(|it| !it.is_empty());
+        if has_name && holder.scope == Scope::Session && !holder.seen_to_begin {
+            Self::OfLaterUser
+        } else {
+            Self::None
+        }
+    }
+
+    const fn render(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::OfLaterUser => {
+                "; its name may be that of a later user of this connection, if it is pooled"
+            }
+        }
+    }
+}
+
+impl Sharing {
+    /// What speaks for it, behind the name of the hold.
+    fn render(&self) -> String {
+        let mut text = self.change.as_ref().map(NameChange::render).unwrap_or_default();
+        let sign = self.sign.map(|sign| match sign {
+            Sign::Listed => "its client address is listed in `poolers`",
+            Sign::HostChanged => {
+                "the client host and port that the pooler adds to the name changed"
+            }
+            Sign::OurPooler => "a pooler at its client address serves our own connection too",
+        });
+        if let Some(sign) = sign {
+            let _ = write!(text, "; {sign}");
+        }
+        text += match self.sign {
+            None => ": either the program renames itself or other clients use this connection",
+            Some(_) => ": other clients use this connection",
+        };
+        text + "; exclusion is not guaranteed on a shared backend"
+    }
+}
+
+impl NameChange {
+    fn render(&self) -> String {
+        let Self { first, other, since, came_back, elsewhere } = self;
+        let mut text = format!(
+            ", first under the name {} and since {since:.0} under {}",
+            render_name(first),
+            render_name(other)
+        );
+        if let Some(name) = came_back {
+            let _ = write!(text, "; {} came back", render_name(name));
+        }
+        if let Some(pid) = elsewhere {
+            let _ = write!(
+                text,
+                "; {} is the name of session {pid} now, of the same role, database and address",
+                render_name(first)
+            );
+        }
+        text
     }
 }
 
@@ -310,6 +470,11 @@ fn one_line(text: &str) -> String {
     line
 }
 
+/// The name of a client, which may be empty.
+fn render_name(name: &str) -> String {
+    if name.is_empty() { "\"\"".to_owned() } else { one_line(name) }
+}
+
 fn render_never(was_held: bool) -> &'static str {
     if was_held { "" } else { "; not seen held since this process began to look" }
 }
@@ -351,6 +516,7 @@ mod tests {
     fn held(who: Who, behind: usize) -> Evidence {
         Evidence::HeldTooLong {
             who,
+            doubt: NameDoubt::None,
             since: Timestamp::from_unix_micros(1_500_000),
             seen_for: Duration::from_secs(3_725),
             limit: Limit::Of(Duration::from_secs(900)),

@@ -142,6 +142,7 @@ struct HolderJson<'a> {
     #[serde(flatten)]
     session: SessionJson<'a>,
     first_application_name: Option<&'a str>,
+    seen_to_begin: bool,
     mode: &'a Mode,
     modes: Vec<&'a Mode>,
     scope: Scope,
@@ -324,6 +325,7 @@ impl<'a> HolderJson<'a> {
             pid: holder.id.pid(),
             session: SessionJson::of(&holder.session, details),
             first_application_name: holder.first_application_name.as_deref(),
+            seen_to_begin: holder.seen_to_begin,
             mode: &holder.mode,
             modes: holder.modes().collect(),
             scope: holder.scope,
