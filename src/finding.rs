@@ -7,6 +7,7 @@
 //! configuration. Pure; the words are made in `sentence`, for whoever may read them.
 
 mod contention;
+mod cycle;
 mod expectation;
 mod pooled;
 mod sentence;
@@ -42,6 +43,8 @@ pub struct Finding {
     pub sessions: Vec<SessionId>,
     /// What was seen of the first of them.
     evidence: Evidence,
+    /// What has to be mended instead: to end the holder would do harm.
+    remedied_by: Option<Arc<Evidence>>,
 }
 
 /// The rules.
@@ -53,6 +56,8 @@ pub enum FindingKind {
     WaitingTooLong,
     /// A holder that does nothing has kept others waiting for longer than `max_wait`.
     Stuck,
+    /// A circle of waits that closes in a program and that no deadlock detector sees.
+    HiddenCycle,
     /// Held by a session that does nothing in its transaction.
     HolderIdleInTransaction,
     /// Held by a transaction that was prepared and is neither committed nor rolled back.
@@ -171,19 +176,21 @@ impl Judge {
             sessions: &picture.sessions,
             own_pooler: moment.own_pooler,
         };
+        let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
         for lock in &mut picture.locks {
-            lock.findings = self.judge(lock, around);
+            lock.findings = self.judge(lock, cycles.remove(&lock.id), around);
         }
         self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
     }
 
-    fn judge(&self, lock: &Lock, around: Surroundings<'_>) -> Vec<Finding> {
+    fn judge(&self, lock: &Lock, cycle: Option<Finding>, around: Surroundings<'_>) -> Vec<Finding> {
         let Surroundings { at, in_recovery, crowded, .. } = around;
         let is_meant = is_meant(lock.label.resolution.role.unwrap_or(Role::Any), in_recovery);
         let rules = [
             held_too_long(lock, at),
             waiting_too_long(lock, at),
             stuck(lock, at),
+            cycle,
             self.holder_idle_in_transaction(lock, at),
             self.held_by_prepared_transaction(lock, at),
             self.pooled_backend(lock, around),
@@ -192,7 +199,16 @@ impl Judge {
             self.unexpected_holder(lock, around).filter(|_| is_meant),
             unexpected_scope(lock).filter(|_| is_meant),
         ];
-        rules.into_iter().flatten().collect()
+        let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
+        let cycle = findings.iter().find(|finding| finding.kind == FindingKind::HiddenCycle);
+        if let Some(cycle) = cycle.map(|cycle| Arc::new(cycle.evidence.clone())) {
+            // A deadlock in effect: who is kept waiting is freed by no other way without harm.
+            for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle())
+            {
+                finding.remedied_by = Some(cycle.clone());
+            }
+        }
+        findings
     }
 
     /// Idle in a transaction, failed ones included, since before the poll began.
@@ -446,17 +462,19 @@ impl Finding {
         let mut concerned: Vec<_> = concerned.collect();
         concerned.sort_by_key(|(measure, id, _)| (Reverse(*measure), *id));
         let (measure, _, worst) = concerned.first()?;
-        Some(Self {
-            kind,
-            severity: kind.severity(),
-            evidence: evidence(worst, *measure),
-            sessions: concerned.iter().map(|(_, id, _)| (*id).clone()).collect(),
-        })
+        let evidence = evidence(worst, *measure);
+        let sessions = concerned.iter().map(|(_, id, _)| (*id).clone()).collect();
+        Some(Self::of_sessions(kind, sessions, evidence))
+    }
+
+    /// About these, the worst of whom the evidence is of.
+    const fn of_sessions(kind: FindingKind, sessions: Vec<SessionId>, evidence: Evidence) -> Self {
+        Self { kind, severity: kind.severity(), sessions, evidence, remedied_by: None }
     }
 
     /// About the key, whoever holds it.
     const fn of_key(kind: FindingKind, evidence: Evidence) -> Self {
-        Self { kind, severity: kind.severity(), sessions: Vec::new(), evidence }
+        Self::of_sessions(kind, Vec::new(), evidence)
     }
 
     /// What a person reads: one line. Without `details` it tells no more than what strangers see of
@@ -472,7 +490,7 @@ impl Finding {
 
     /// What may be done about it: one line, for the first of the sessions.
     pub fn render_remedy(&self, details: bool) -> String {
-        self.evidence.render_remedy(details)
+        self.remedied_by.as_deref().unwrap_or(&self.evidence).render_remedy(details)
     }
 
     /// The backends among those it is about.
@@ -487,6 +505,7 @@ impl FindingKind {
         Self::HeldTooLong,
         Self::WaitingTooLong,
         Self::Stuck,
+        Self::HiddenCycle,
         Self::HolderIdleInTransaction,
         Self::HeldByPreparedTransaction,
         Self::PooledBackend,
@@ -506,6 +525,7 @@ impl FindingKind {
             Self::HeldTooLong => "held_too_long",
             Self::WaitingTooLong => "waiting_too_long",
             Self::Stuck => "stuck",
+            Self::HiddenCycle => "hidden_cycle",
             Self::HolderIdleInTransaction => "holder_idle_in_transaction",
             Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
             Self::PooledBackend => "pooled_backend",
@@ -533,10 +553,18 @@ impl FindingKind {
         armed.into_iter().filter(|(_, is_armed)| *is_armed).map(|(kind, _)| kind)
     }
 
+    /// Whether it is over when a hidden circle is broken, and its own remedy would break the wrong end.
+    const fn ends_with_the_cycle(self) -> bool {
+        matches!(
+            self,
+            Self::HeldTooLong | Self::WaitingTooLong | Self::Stuck | Self::HolderIdleInTransaction
+        )
+    }
+
     /// How urgent it is, unless more is known of the one that was found.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::Stuck | Self::Vacant => Severity::Critical,
+            Self::Stuck | Self::HiddenCycle | Self::Vacant => Severity::Critical,
             Self::HeldTooLong
             | Self::WaitingTooLong
             | Self::HolderIdleInTransaction

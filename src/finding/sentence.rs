@@ -14,7 +14,7 @@ use crate::registry::{DeclaredScope, Limit};
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::{Scope, SessionId};
-use crate::view::{Holder, Lock, Root, Session, Waiter};
+use crate::view::{Holder, Lock, Picture, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
@@ -47,6 +47,14 @@ pub(super) enum Evidence {
         idle_for: Duration,
         limit: Limit,
         behind: usize,
+    },
+    HiddenCycle {
+        waiter: Who,
+        blocked: Who,
+        root: Who,
+        blocked_for: Duration,
+        locktype: Arc<str>,
+        limit: Limit,
     },
     IdleInTransaction {
         who: Who,
@@ -184,6 +192,16 @@ impl Evidence {
                 render_behind(*behind),
                 doubt.render(),
             ),
+            Self::HiddenCycle { waiter, blocked, root, blocked_for, locktype, limit } => format!(
+                "{} has waited for {} (for a lock of type {locktype}), directly or through others, \
+                 for {}, which waits for the key; its holder, {}, is of the same program and has been \
+                 idle since before: no deadlock is reported, and it may last for ever; max_wait is {}",
+                blocked.render(details),
+                render_age(*blocked_for),
+                waiter.render(details),
+                root.render(details),
+                render_limit(*limit),
+            ),
             Self::IdleInTransaction { who, idle_for, is_aborted, limit } => format!(
                 "held by {}, which has been idle in {} transaction for at least {}; the limit is {}",
                 who.render(details),
@@ -255,6 +273,13 @@ impl Evidence {
             Self::HeldTooLong { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
+            Self::HiddenCycle { waiter, blocked, root, .. } => format!(
+                "{}; that frees {}, and then {} can unlock the key by itself; do not end the holder: \
+                 its program would go on working without the lock",
+                waiter.render_cancel(),
+                blocked.render(details),
+                root.render(details),
+            ),
             Self::KeepsOut { who, .. } | Self::Stuck { who, .. } => who.render_release(details),
             Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
             Self::WaitingTooLong { who, root: Some(root), .. } => {
@@ -382,6 +407,18 @@ impl Who {
 
     pub(super) fn of_waiter(waiter: &Waiter) -> Self {
         Self::of(&waiter.id, &waiter.session).unwrap_or(Self::Prepared { gid: None })
+    }
+
+    /// Any session of a picture.
+    pub(super) fn of_session(id: &SessionId, picture: &Picture) -> Self {
+        match id.pid() {
+            Some(pid) => {
+                let session = picture.sessions.get(&pid);
+                let application_name = session.and_then(|one| one.application_name.clone());
+                Self::Backend { pid, application_name }
+            }
+            None => Self::Prepared { gid: None },
+        }
     }
 
     /// The gid of a root is known where it holds the key.
