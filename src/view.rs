@@ -221,7 +221,7 @@ pub struct Holder {
 /// How many locks of each type somebody holds, as far as a sample shows them.
 type LockCounts = BTreeMap<Arc<str>, usize>;
 
-/// A prepared transaction that holds a key.
+/// A prepared transaction that holds a key, or keeps somebody waiting who waits for one.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The transaction.
@@ -261,6 +261,8 @@ pub struct Root {
     pub id: SessionId,
     /// The backend; all of it unknown for a prepared transaction.
     pub session: Arc<Session>,
+    /// The prepared transaction, where it is one and its gid is known; it need not hold a key.
+    pub prepared: Option<Arc<Prepared>>,
     /// It waits in a circle.
     pub is_in_cycle: bool,
     /// Sessions that wait for it, directly or through others.
@@ -411,14 +413,16 @@ impl<'a> Scene<'a> {
                 .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
+            // Each has the lock on its own transaction id, whatever else it holds.
             prepared: sample
-                .advisory
+                .other_locks
                 .iter()
-                .filter(|group| group.pid.is_none())
-                .filter_map(|group| {
-                    let transaction = tracker.prepared(&group.transaction)?.clone();
+                .filter(|row| row.pid.is_none() && row.granted)
+                .filter_map(|row| {
+                    let transaction = tracker.prepared(&row.transaction)?.clone();
                     let owner = names.roles.get(&transaction.owner).cloned();
-                    Some((tracker.session_id(group), Arc::new(Prepared { transaction, owner })))
+                    let id = tracker.owner(row.pid, &row.transaction);
+                    Some((id, Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
@@ -448,6 +452,7 @@ impl<'a> Scene<'a> {
                 SessionId::Backend(_) => self.draw_session(&root.id, None),
                 SessionId::Prepared(_) => self.none.clone(),
             },
+            prepared: self.prepared.get(&root.id).cloned(),
             is_in_cycle: root.is_in_cycle,
             blocks: self.chains.sessions_behind(&root.id),
         }

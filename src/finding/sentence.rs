@@ -14,7 +14,7 @@ use crate::registry::{DeclaredScope, Limit};
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::{Scope, SessionId};
-use crate::view::{Holder, Lock, Picture, Root, Session, Waiter};
+use crate::view::{Holder, Picture, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
@@ -421,11 +421,9 @@ impl Who {
         }
     }
 
-    /// The gid of a root is known where it holds the key.
-    pub(super) fn of_root(root: &Root, lock: &Lock) -> Self {
-        Self::of(&root.id, &root.session).unwrap_or_else(|| {
-            let holder = lock.holders.iter().find(|holder| holder.id == root.id);
-            holder.map_or(Self::Prepared { gid: None }, Self::of_holder)
+    pub(super) fn of_root(root: &Root) -> Self {
+        Self::of(&root.id, &root.session).unwrap_or_else(|| Self::Prepared {
+            gid: root.prepared.as_ref().map(|prepared| prepared.transaction.gid.clone()),
         })
     }
 
