@@ -7,6 +7,7 @@
 
 mod application;
 mod file;
+mod pooler;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use application::{Application, ApplicationError, Applications};
+pub use pooler::{Pooler, PoolerError, Poolers};
 
 use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
@@ -81,6 +83,8 @@ pub struct Server {
     pub dsn: Dsn,
     /// Databases in which queries of the registry may run, and tables may be looked up.
     pub inspect: BTreeSet<Arc<str>>,
+    /// Whose connections are shared by many clients.
+    pub poolers: Poolers,
 }
 
 /// The rhythm of polls.
@@ -209,6 +213,8 @@ enum Fault {
     Duration(#[from] ParseDurationError),
     #[error(transparent)]
     Application(#[from] ApplicationError),
+    #[error(transparent)]
+    Pooler(#[from] PoolerError),
     #[error("must be at least {0}")]
     TooSmall(&'static str),
     #[error("the file is empty; write the connection string into it")]
@@ -325,7 +331,7 @@ impl Targets {
             Some(connection) if file.servers.is_empty() => {
                 let dsn = single_dsn(connection, world, &mut warnings)?;
                 let name = dsn.server_label().to_owned();
-                vec![Server { name, dsn, inspect: BTreeSet::new() }]
+                vec![Server { name, dsn, inspect: BTreeSet::new(), poolers: Poolers::default() }]
             }
             Some(connection) => {
                 if let Some(source) = DsnSource::find(connection, world)? {
@@ -478,7 +484,12 @@ fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigErr
         if !names.insert(name.clone()) {
             return Err(place.fault(Fault::DuplicateServer { name }));
         }
-        servers.push(Server { name, dsn, inspect: inspected_databases(&server.value, file)? });
+        servers.push(Server {
+            name,
+            dsn,
+            inspect: inspected_databases(&server.value, file)?,
+            poolers: poolers(&server.value, file)?,
+        });
     }
     Ok(servers)
 }
@@ -494,6 +505,14 @@ fn inspected_databases(
         Ok(entry.value.as_str().into())
     });
     names.collect()
+}
+
+fn poolers(server: &ServerEntry, file: &ConfigFile) -> Result<Poolers, ConfigError> {
+    let poolers =
+        server.poolers.iter().flatten().map(|entry| {
+            entry.value.parse::<Pooler>().map_err(|error| file.place(entry).fault(error))
+        });
+    poolers.collect::<Result<_, _>>().map(Poolers::new)
 }
 
 fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
@@ -533,13 +552,15 @@ fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
 
 fn applications(file: &ConfigFile) -> Result<Applications, ConfigError> {
     let rules = file.applications.iter().map(|rule| {
-        Application::new(&rule.pattern.value, &rule.name.value).map_err(|error| {
+        let application = Application::new(&rule.pattern.value, &rule.name.value);
+        let application = application.map_err(|error| {
             let entry = match error {
                 ApplicationError::Pattern(..) => &rule.pattern,
                 ApplicationError::NoGroup(_) | ApplicationError::NoName => &rule.name,
             };
             file.place(entry).fault(error)
-        })
+        })?;
+        Ok(application.renaming_itself(rule.renames_itself))
     });
     rules.collect::<Result<_, _>>().map(Applications::new)
 }
@@ -724,10 +745,12 @@ servers:
     dsn: postgresql://locks_exporter@db-1/postgres
     password_file: secrets/db-1
     inspect: [shop, app]
+    poolers: [10.0.0.7, 10.0.1.0/24, local]
   - dsn: host=db-2 user=u
   - name: local
 applications:
   - { match: "^(svc-[a-z]+)-.*$", name: "$1" }
+  - { match: "^worker: ", name: worker, renames_itself: true }
 limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 }
 thresholds:
   idle_in_transaction: 2m
@@ -748,6 +771,11 @@ thresholds:
         let inspect = config.servers.iter().map(|server| server.inspect.iter().map(|name| &**name));
         let inspect: Vec<Vec<&str>> = inspect.map(Iterator::collect).collect();
         assert_eq!(inspect, [vec!["app", "shop"], vec![], vec![]]);
+        let poolers = ["10.0.0.7", "10.0.1.0/24", "local"].map(|text| text.parse().unwrap());
+        assert_eq!(config.servers[0].poolers, Poolers::new(poolers.to_vec()));
+        assert_eq!(config.servers[1].poolers, Poolers::default());
+        assert!(config.applications.renames_itself("worker: ReportJob"));
+        assert!(!config.applications.renames_itself("svc-a-17"));
         let limits =
             Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 };
         assert_eq!(config.limits, limits);
@@ -818,7 +846,7 @@ thresholds:
             ),
             (
                 "servers:\n- dsn: host=h\n  user: u\n",
-                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file, inspect",
+                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file, inspect, poolers",
             ),
             ("poll: { interval: 1s, interval: 2s }", "1:23: the same key stands twice"),
             ("poll: 1s", "1:7: expected a mapping, as in `{ key: value }`"),
@@ -845,6 +873,16 @@ thresholds:
             ("limits: { values: 0 }", "1:19: must be at least 1"),
             ("servers: [{ inspect: app }]", "1:22: expected a list, as in `[a, b]`"),
             ("servers: [{ inspect: [''] }]", "1:23: a database cannot have an empty name"),
+            ("servers: [{ poolers: local }]", "1:22: expected a list, as in `[a, b]`"),
+            (
+                "servers: [{ poolers: [local, pgbouncer] }]",
+                "1:30: a pooler is an address as the server sees it, as in 10.0.0.7",
+            ),
+            ("servers: [{ poolers: [10.0.1.9/24] }]", "1:23: the network that this address is in"),
+            (
+                "applications: [{ match: a, name: b, renames_itself: perhaps }]",
+                "1:53: expected true or false",
+            ),
             ("limits: { keys: -1 }", "1:17: expected a whole number, 0 or more"),
             ("limits: { keys: 1.5 }", "1:17: expected a whole number, 0 or more"),
             ("registry: a.yaml", "1:11: expected a list, as in `[a, b]`"),
@@ -945,6 +983,7 @@ servers:
             "servers: [postgresql://u:S3cr3t-canary@h]",
             "servers: { dsn: postgresql://u:S3cr3t-canary@h }",
             "servers: [{ dsn: [S3cr3t-canary] }]",
+            "servers: [{ poolers: [postgresql://u:S3cr3t-canary@h] }]",
             "servers: [{ dsn: host=h password=x, S3cr3t-canary }]",
             "servers: [{ dsn: host=h password=x, canary }]",
             "servers: [{ name: *S3cr3t-canary }]",

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::Chains;
-use crate::config::{Applications, Limits, Thresholds};
+use crate::config::{Applications, Limits, Poolers, Thresholds};
 use crate::event::{Event, History, Notice, Notices};
-use crate::finding::{Judge, Moment};
+use crate::finding::{FirstName, Judge, Moment};
 use crate::inspected::Answers;
 use crate::order::{Orders, Scene};
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
-use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
+use crate::sample::{ClientAddress, DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
 use crate::tracker::{KeyId, Tracker};
@@ -39,6 +39,8 @@ pub struct Fold {
     picture: Option<Arc<Picture>>,
     orders: Orders,
     judge: Judge,
+    /// A pooler stands between us and the server, for certain.
+    is_pooled: bool,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
@@ -75,10 +77,17 @@ impl Fold {
             notices: Notices::default(),
             picture: None,
             orders: Orders::default(),
+            is_pooled: false,
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
         }
+    }
+
+    /// The same, with the addresses of the server's poolers.
+    pub fn with_poolers(mut self, poolers: Poolers) -> Self {
+        self.judge = self.judge.with_poolers(poolers);
+        self
     }
 
     /// How many of the registry's series are past their bound.
@@ -158,6 +167,28 @@ impl Fold {
         self.judge.observe_table_capacity(capacity);
     }
 
+    /// By which name each present hold was seen first: what a restart should not forget.
+    pub fn first_names(&self) -> Vec<FirstName> {
+        self.picture.as_deref().map_or_else(Vec::new, |picture| self.judge.first_names(picture))
+    }
+
+    /// First names from before a restart, for those of the holds that are there at the next sample.
+    pub fn recall_first_names(&mut self, names: impl IntoIterator<Item = FirstName>) {
+        self.judge.recall_first_names(names);
+    }
+
+    /// Whether a pooler was proved to stand between us and the server.
+    pub const fn observe_pooled_connection(&mut self, is_pooled: bool) {
+        self.is_pooled = is_pooled;
+    }
+
+    /// From where the pooler before the server reaches it, if our own connection shows that.
+    fn own_pooler(&self, sample: &Sample) -> Option<ClientAddress> {
+        let own = sample.backends.iter().flatten().find(|one| one.pid == sample.own_pid);
+        let own = own.filter(|_| self.is_pooled)?;
+        ClientAddress::from_columns(own.client_addr, own.client_port)
+    }
+
     fn renew_resolver(&mut self) {
         let registry = self.resolver.registry().clone();
         self.resolver = Resolver::new(registry, self.server.clone(), &self.told);
@@ -222,7 +253,9 @@ impl Fold {
         let labels = |keys: &[KeyId]| series.labels_of(keys, names, resolver);
         picture.inversions = self.orders.inversions(picture.at_local, labels);
         let registered = self.series.registered();
-        let moment = Moment { changes: &changes, elapsed, registered, names: &self.names };
+        let own_pooler = self.own_pooler(sample);
+        let names = &self.names;
+        let moment = Moment { changes: &changes, elapsed, registered, names, own_pooler };
         self.judge.observe(&mut picture, moment);
         let picture = Arc::new(picture);
         let before = self.picture.take();

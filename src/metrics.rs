@@ -72,7 +72,8 @@ const FINDINGS: Family = gauge(
     "pg_advisory_lock_findings",
     "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
      prepared transactions concerned, or 1 where it is about the key. Where a rule finds nothing it is 0 if an entry of the registry \
-     asks for it, else absent. What is hidden from us satisfies no rule.",
+     asks for it, else absent. A finding about a key has one severity at a time. What is hidden from us \
+     satisfies no rule.",
 );
 const BLOCKED_SESSIONS: Family = gauge(
     "pg_advisory_lock_blocked_sessions",

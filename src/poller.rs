@@ -182,7 +182,8 @@ impl Poller {
         };
         let (published, receiver) = watch::channel(Arc::new(view.clone()));
         let registry = loaded.borrow().registry.clone();
-        let fold = Fold::new(name, registry.clone(), applications, limits, thresholds);
+        let fold = Fold::new(name, registry.clone(), applications, limits, thresholds)
+            .with_poolers(server.poolers.clone());
         let poller = Self {
             server,
             rhythm,
@@ -402,6 +403,7 @@ impl Poller {
     }
 
     fn publish_success(&mut self, sample: &Sample, duration: Duration, pooler: &PoolerWatch) {
+        self.fold.observe_pooled_connection(pooler.proof.is_some());
         let picture = self.fold.observe(sample, 2 * self.view.polls.interval);
         self.log_recovery(&picture, pooler);
         let polls = &mut self.view.polls;

@@ -737,6 +737,12 @@ impl Hold {
         self.scope.map_or(Scope::Unknown, ScopeEvidence::scope)
     }
 
+    /// Whether a poll before its first sight did not show it; else it was there when we first looked,
+    /// and the name it was first seen by may be that of a later user of a pooled connection.
+    pub const fn seen_to_begin(&self) -> bool {
+        self.presence.not_before.is_some()
+    }
+
     /// The earliest moment at which it can have begun, if any bound is known: the last successful
     /// poll that did not see the row, or the start of its backend. That the holder's transaction
     /// changed since is no bound: what looks like two holds may be one, of the session.

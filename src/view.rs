@@ -21,7 +21,8 @@ use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::order::Inversion;
 use crate::sample::{
-    Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
+    Backend, ClientAddress, DatabaseOid, Facts, FailureReason, Names, Pid, PreparedTransaction,
+    RoleOid, Sample, State,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -113,6 +114,8 @@ pub struct Picture {
     pub privileges_sufficient: Option<bool>,
     /// Who waits for whom.
     pub chains: Chains,
+    /// Every backend, locks or none; empty when activity was not read.
+    pub sessions: HashMap<Pid, Arc<Session>>,
 }
 
 /// One key with everybody on it.
@@ -139,6 +142,10 @@ pub struct Session {
     pub application_name: Option<Arc<str>>,
     /// The same as a label: rewritten and bounded.
     pub application_label: Arc<str>,
+    /// Its database.
+    pub database: Option<DatabaseOid>,
+    /// Its role, which is known without a name too.
+    pub role: Option<RoleOid>,
     /// The role's name.
     pub usename: Option<Arc<str>>,
     /// `client_addr`
@@ -178,6 +185,8 @@ pub struct Holder {
     pub weaker_modes: Vec<Mode>,
     /// The name its backend went by when it was first seen with this key.
     pub first_application_name: Option<Arc<str>>,
+    /// A poll before that did not show it; else that name may be of a later user of the connection.
+    pub seen_to_begin: bool,
     /// Proved scope.
     pub scope: Scope,
     /// What proves it.
@@ -216,7 +225,7 @@ pub struct Holder {
 /// How many locks of each type somebody holds, as far as a sample shows them.
 type LockCounts = BTreeMap<Arc<str>, usize>;
 
-/// A prepared transaction that holds a key.
+/// A prepared transaction that holds a key, or keeps somebody waiting who waits for one.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The transaction.
@@ -256,6 +265,8 @@ pub struct Root {
     pub id: SessionId,
     /// The backend; all of it unknown for a prepared transaction.
     pub session: Arc<Session>,
+    /// The prepared transaction, where it is one and its gid is known; it need not hold a key.
+    pub prepared: Option<Arc<Prepared>>,
     /// It waits in a circle.
     pub is_in_cycle: bool,
     /// Sessions that wait for it, directly or through others.
@@ -336,6 +347,7 @@ impl Picture {
         for (id, wait) in tracker.waits() {
             locks.entry(id.key).or_default().1.push(scene.draw_waiter(id, wait));
         }
+        let sessions = scene.sessions;
         Self {
             at: sample.at,
             at_local: sample.at_local,
@@ -360,6 +372,7 @@ impl Picture {
             privileges_sufficient: sample.backends.as_ref().map(|backends| {
                 backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
             }),
+            sessions,
             chains,
         }
     }
@@ -405,14 +418,16 @@ impl<'a> Scene<'a> {
                 .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
+            // Each has the lock on its own transaction id, whatever else it holds.
             prepared: sample
-                .advisory
+                .other_locks
                 .iter()
-                .filter(|group| group.pid.is_none())
-                .filter_map(|group| {
-                    let transaction = tracker.prepared(&group.transaction)?.clone();
+                .filter(|row| row.pid.is_none() && row.granted)
+                .filter_map(|row| {
+                    let transaction = tracker.prepared(&row.transaction)?.clone();
                     let owner = names.roles.get(&transaction.owner).cloned();
-                    Some((tracker.session_id(group), Arc::new(Prepared { transaction, owner })))
+                    let id = tracker.owner(row.pid, &row.transaction);
+                    Some((id, Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
@@ -442,6 +457,7 @@ impl<'a> Scene<'a> {
                 SessionId::Backend(_) => self.draw_session(&root.id, None),
                 SessionId::Prepared(_) => self.none.clone(),
             },
+            prepared: self.prepared.get(&root.id).cloned(),
             is_in_cycle: root.is_in_cycle,
             blocks: self.chains.sessions_behind(&root.id),
         }
@@ -469,6 +485,7 @@ impl<'a> Scene<'a> {
             mode: hold_id.mode.clone(),
             weaker_modes: Vec::new(),
             first_application_name: hold.first_application_name.clone(),
+            seen_to_begin: hold.seen_to_begin(),
             scope: hold.scope(),
             scope_evidence: hold.scope,
             polls_outside_transaction: hold.polls_outside_transaction,
@@ -525,6 +542,8 @@ impl Session {
             backend_start: backend.backend_start,
             application_label: series.application_label(backend.application_name.as_ref()),
             application_name: backend.application_name.clone(),
+            database: backend.database,
+            role: backend.role,
             usename: backend.role.and_then(|role| names.roles.get(&role)).cloned(),
             client_addr: backend.client_addr,
             client_port: backend.client_port,
@@ -539,6 +558,8 @@ impl Session {
             backend_start: None,
             application_name: None,
             application_label,
+            database: None,
+            role: None,
             usename: None,
             client_addr: None,
             client_port: None,
@@ -552,6 +573,16 @@ impl Session {
     pub fn folded_application(&self) -> Option<&str> {
         let is_folded = |name: &&str| &*self.application_label == OTHER && *name != OTHER;
         self.application_name.as_deref().filter(is_folded)
+    }
+
+    /// Where its client connects from; `None` where that is hidden.
+    pub fn client_address(&self) -> Option<ClientAddress> {
+        ClientAddress::from_columns(self.client_addr, self.client_port)
+    }
+
+    /// Whether it was idle outside of a transaction since before the poll began, for certain.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle && self.state_since.is_some()
     }
 
     /// The server's word for what it does; `None` where that is hidden.
@@ -569,6 +600,7 @@ impl Holder {
             self.since = hold.since;
             self.since_local = hold.since_local;
             self.first_application_name = hold.first_application_name.clone();
+            self.seen_to_begin = hold.seen_to_begin();
         }
         // A mode without a bound leaves the session without one.
         self.not_before = self.not_before.min(hold.earliest_start());

@@ -52,6 +52,7 @@ pub(super) struct ServerEntry {
     pub(super) dsn: Option<Entry<String>>,
     pub(super) password_file: Option<Entry<PathBuf>>,
     pub(super) inspect: Option<Vec<Entry<String>>>,
+    pub(super) poolers: Option<Vec<Entry<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -60,6 +61,8 @@ pub(super) struct ApplicationEntry {
     #[serde(rename = "match")]
     pub(super) pattern: Entry<String>,
     pub(super) name: Entry<String>,
+    #[serde(default)]
+    pub(super) renames_itself: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -181,6 +184,7 @@ fn type_in_words(ty: &str) -> String {
     match ty {
         "usize" | "u64" | "u32" | "unsigned integer" => "a whole number, 0 or more",
         "floating point" => "a number, as in 0.02",
+        "bool" | "a boolean" | "boolean" => "true or false",
         "a sequence" | "sequence start" => "a list, as in `[a, b]`",
         "mapping start" => "a mapping, as in `{ key: value }`",
         "string scalar" | "a string" => "text",

@@ -148,6 +148,7 @@ struct HolderJson<'a> {
     #[serde(flatten)]
     session: SessionJson<'a>,
     first_application_name: Option<&'a str>,
+    seen_to_begin: bool,
     mode: &'a Mode,
     modes: Vec<&'a Mode>,
     scope: Scope,
@@ -369,6 +370,7 @@ impl<'a> HolderJson<'a> {
             pid: holder.id.pid(),
             session: SessionJson::of(&holder.session, details),
             first_application_name: holder.first_application_name.as_deref(),
+            seen_to_begin: holder.seen_to_begin,
             mode: &holder.mode,
             modes: holder.modes().collect(),
             scope: holder.scope,
@@ -509,7 +511,11 @@ impl<'a> RootJson<'a> {
     fn of(root: &'a Root, holds_key: bool, details: bool) -> Self {
         Self {
             pid: root.id.pid(),
-            gid: shown_gid(&root.id, details),
+            gid: root
+                .prepared
+                .as_ref()
+                .filter(|_| details)
+                .map(|prepared| &*prepared.transaction.gid),
             application_name: root.session.application_name.as_deref(),
             state: root.session.known_state(),
             holds_key,

@@ -28,11 +28,14 @@
 mod notation;
 mod outcome;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pg_locks_exporter::config::{Application, Applications, HolderChanges, Limits, Thresholds};
+use pg_locks_exporter::config::{
+    Application, Applications, HolderChanges, Limits, Pooler, Poolers, Thresholds,
+};
 use pg_locks_exporter::fold::Fold;
 use pg_locks_exporter::metrics::exposition::{Format, render_families};
 use pg_locks_exporter::metrics::{Process, collect_families};
@@ -56,6 +59,9 @@ struct Scenario {
     /// Rules that rewrite application names, the first that matches decides.
     #[serde(default)]
     applications: Vec<Rule>,
+    /// Client addresses of poolers.
+    #[serde(default)]
+    poolers: Vec<String>,
     #[serde(default)]
     limits: Bounds,
     #[serde(default)]
@@ -74,6 +80,8 @@ struct Scenario {
 struct Rule {
     r#match: String,
     name: String,
+    #[serde(default)]
+    renames_itself: bool,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +126,8 @@ struct Poll {
     prepared: Option<String>,
     /// Entries of the lock table, if this poll counted them.
     table_entries: Option<u64>,
+    /// Our own connection was proved to come through a pooler at this address.
+    pooled_from: Option<IpAddr>,
     /// What databases answered to the questions of the registry before this poll.
     tables: Option<String>,
     /// Hashes that the server computes in its own way, told before this poll.
@@ -237,7 +247,16 @@ impl World {
         let rules = scenario
             .applications
             .iter()
-            .map(|rule| Application::new(&rule.r#match, &rule.name).map_err(|e| e.to_string()))
+            .map(|rule| {
+                let application = Application::new(&rule.r#match, &rule.name);
+                let application = application.map_err(|error| error.to_string())?;
+                Ok(application.renaming_itself(rule.renames_itself))
+            })
+            .collect::<Result<_, String>>()?;
+        let poolers = scenario
+            .poolers
+            .iter()
+            .map(|text| text.parse::<Pooler>().map_err(|error| format!("{text}: {error}")))
             .collect::<Result<_, _>>()?;
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
         let limits = Limits { keys, applications, databases, registered_keys, values: 1_000_000 };
@@ -248,7 +267,8 @@ impl World {
             rules,
             &limits,
             scenario.thresholds.thresholds(),
-        );
+        )
+        .with_poolers(Poolers::new(poolers));
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
             (oid, DatabaseName { name: name.into(), encoding: encoding.into() })
         });
@@ -356,6 +376,7 @@ fn run(text: &str) -> Result<(), String> {
             world.reload(registry).map_err(here)?;
         }
         world.hear(poll).map_err(here)?;
+        world.fold.observe_pooled_connection(poll.pooled_from.is_some());
         let mut known = None;
         for at in moments(poll) {
             let at_local = at - scenario.clock_offset;

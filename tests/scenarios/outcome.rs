@@ -186,6 +186,7 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("state", word(holder.state_label())),
             ("app", word(&holder.session.application_label)),
             ("first_app", holder.first_application_name.as_deref().map_or("-".into(), word)),
+            ("seen_to_begin", holder.seen_to_begin.to_string()),
             ("transactions", holder.transactions_seen.to_string()),
             ("polls_outside", holder.polls_outside_transaction.to_string()),
             ("mode", holder.mode.to_string()),
