@@ -305,8 +305,9 @@ pub struct LogArgs {
 
     /// Log every hold and wait that is seen to begin or end
     ///
-    /// Otherwise only holds of named locks that last 10 s or longer, once they have and when they
-    /// end. Of very many at once a part is logged, and how many lines were left out.
+    /// Otherwise only findings when they begin and end, and holds of named locks that last 10 s or
+    /// longer, once they have and when they end. Of very many at once a part is logged, and how many
+    /// lines were left out.
     #[arg(
         long = "log.events",
         env = "LOCKS_LOG_EVENTS",

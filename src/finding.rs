@@ -24,7 +24,7 @@ use crate::sample::{Names, Pid, State};
 use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
-use crate::view::{Holder, Lock, Picture, Waiter};
+use crate::view::{Holder, Lock, NAMED, Picture, Waiter};
 
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct Finding {
     /// Whom it is about, the worst first: sessions, or prepared transactions. Nobody where it is about
     /// the key.
     pub sessions: Vec<SessionId>,
+    /// Sessions beside these that are not kept.
+    left_out: usize,
     /// What was seen of the first of them.
     evidence: Evidence,
 }
@@ -383,19 +385,36 @@ impl Finding {
             severity: kind.severity(),
             evidence: evidence(worst, *measure),
             sessions: concerned.iter().map(|(_, id, _)| (*id).clone()).collect(),
+            left_out: 0,
         })
     }
 
     /// About the key, whoever holds it.
     const fn of_key(kind: FindingKind, evidence: Evidence) -> Self {
-        Self { kind, severity: kind.severity(), sessions: Vec::new(), evidence }
+        Self { kind, severity: kind.severity(), sessions: Vec::new(), left_out: 0, evidence }
+    }
+
+    /// The same to be told of later: of its sessions, of which there may be thousands, the first.
+    pub fn brief(&self) -> Self {
+        let sessions: Vec<SessionId> = self.sessions.iter().take(NAMED).cloned().collect();
+        Self {
+            left_out: self.session_count() - sessions.len(),
+            sessions,
+            evidence: self.evidence.clone(),
+            ..*self
+        }
+    }
+
+    /// How many sessions it is about.
+    pub const fn session_count(&self) -> usize {
+        self.sessions.len() + self.left_out
     }
 
     /// What a person reads: one line. Without `details` it tells no more than what strangers see of
     /// holders and waiters.
     pub fn render_text(&self, details: bool) -> String {
         let text = self.evidence.render_text(details);
-        match self.sessions.len() {
+        match self.session_count() {
             0 | 1 => text,
             2 => format!("{text}; and another session likewise"),
             all => format!("{text}; and {} other sessions likewise", all - 1),

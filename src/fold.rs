@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits, Thresholds};
-use crate::event::{Event, History, Notice, Notices};
+use crate::event::{Event, Findings, History, Notice, Notices};
 use crate::finding::{Judge, Moment};
 use crate::inspected::Answers;
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
@@ -37,6 +37,7 @@ pub struct Fold {
     /// The last one, to tell of what is gone since. Whoever publishes it has it too.
     picture: Option<Arc<Picture>>,
     judge: Judge,
+    findings: Findings,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
@@ -69,6 +70,7 @@ impl Fold {
             tracker: Tracker::default(),
             series: SeriesSet::new(applications.clone(), limits),
             judge: Judge::new(thresholds, applications),
+            findings: Findings::default(),
             history: Arc::default(),
             notices: Notices::default(),
             picture: None,
@@ -218,11 +220,12 @@ impl Fold {
         let picture = Arc::new(picture);
         let before = self.picture.take();
         self.notices.observe_picture(before.as_deref(), &picture);
-        if !changes.is_empty() {
+        let findings = self.findings.observe(before.as_deref(), &picture);
+        if !changes.is_empty() || !findings.is_empty() {
             let events = Event::draw_all(before.as_deref(), &picture, &changes, &holder_changes);
             // Readers have the one before, so this copies it: pointers, no events.
             let history = Arc::make_mut(&mut self.history);
-            for event in events.map(Arc::new) {
+            for event in events.chain(findings).map(Arc::new) {
                 self.notices.observe_event(&event);
                 history.push(event);
             }

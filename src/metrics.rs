@@ -228,6 +228,11 @@ const LAST_POLL: Family = gauge(
     "pg_advisory_last_poll_timestamp_seconds",
     "When the last successful poll was. Every gauge about locks is true at this moment.",
 );
+const EVENTS_DROPPED: Family = counter(
+    "pg_advisory_events_dropped_total",
+    "Events that were seen and that /api/v1/events no longer has: forgotten to make room for newer \
+     ones. Lines that the log left out are not counted here.",
+);
 const HASH_MISMATCHES: Family = gauge(
     "pg_advisory_hash_mismatches",
     "Hashed keys of the registry for which the server computes another value: those entries name \
@@ -359,6 +364,7 @@ fn collect_polls(families: &mut Families, view: &View) {
     if let Some(moment) = polls.last_success {
         families.add(&LAST_POLL, &[server], moment.unix_seconds());
     }
+    families.add(&EVENTS_DROPPED, &[server], count(view.events.forgotten()));
     if let Some(mismatches) = view.hash_mismatches {
         families.add(&HASH_MISMATCHES, &[server], count(mismatches));
     }

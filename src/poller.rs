@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits, Thresholds};
 use crate::event::{Event, EventKind, Length, Notice};
+use crate::finding::Finding;
 use crate::fold::{Fold, Nameless};
 use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
@@ -454,8 +455,8 @@ impl Poller {
         }
     }
 
-    /// Holds that last, and where it was asked for all that happens. What names persons and data
-    /// (roles, addresses, parameters) is for those who ask the server, not for a log.
+    /// Findings, holds that last, and where it was asked for all that happens. What names persons and
+    /// data (roles, addresses, gids, parameters) is for those who ask the server, not for a log.
     fn log_notices(&mut self) {
         let server = &self.server.name;
         for notice in self.fold.take_notices() {
@@ -475,7 +476,7 @@ impl Poller {
                 Notice::LeftOut(lines) => tracing::info!(
                     %server,
                     lines,
-                    "left out lines about holds and waits, of which there are too many"
+                    "left out lines about findings, holds and waits, of which there are too many"
                 ),
             }
         }
@@ -560,24 +561,33 @@ impl Poller {
 }
 
 fn log_event(server: &str, event: &Event) {
-    let (from, outcome, length) = match &event.kind {
-        EventKind::HoldBegan | EventKind::WaitBegan => (None, None, Length::default()),
-        EventKind::HoldEnded(length) => (None, None, *length),
-        EventKind::WaitEnded(outcome, length) => (None, Some(outcome.as_str()), *length),
-        EventKind::HolderChanged { from } => (Some(from), None, Length::default()),
-    };
+    let (mut from, mut outcome, mut length) = (None, None, Length::default());
+    match &event.kind {
+        EventKind::HoldBegan | EventKind::WaitBegan => {}
+        EventKind::HoldEnded(lasted) => length = *lasted,
+        EventKind::WaitEnded(how, lasted) => (outcome, length) = (Some(how.as_str()), *lasted),
+        EventKind::HolderChanged { from: party } => from = Some(party),
+        EventKind::FindingBegan { finding, at_first_poll } => {
+            let first = at_first_poll.then_some(true);
+            return log_finding(server, event, finding, first, &length);
+        }
+        EventKind::FindingEnded(finding, lasted) => {
+            return log_finding(server, event, finding, None, lasted);
+        }
+    }
     let pid = |party: &Party| party.id.pid().map(|pid| pid.0);
-    let seconds = |duration: Option<Duration>| duration.map(|one| one.as_secs_f64());
+    let name = |party: &Party| party.session.application_name.clone();
+    let party = event.party.as_ref();
     tracing::info!(
         server,
         datname = &*event.datname,
         lock = event.lock(),
         key = %event.key,
-        mode = event.mode.as_str(),
-        pid = pid(&event.party),
-        application_name = event.party.session.application_name.as_deref(),
+        mode = event.mode.as_ref().map(|mode| mode.as_str()),
+        pid = party.and_then(pid),
+        application_name = party.and_then(name).as_deref(),
         from_pid = from.and_then(pid),
-        from_application_name = from.and_then(|from| from.session.application_name.as_deref()),
+        from_application_name = from.and_then(name).as_deref(),
         outcome,
         seen_for_seconds = seconds(length.seen_for),
         at_least_seconds = seconds(length.at_least),
@@ -585,6 +595,33 @@ fn log_event(server: &str, event: &Event) {
         "{}",
         event.kind.as_str().replace('_', " ")
     );
+}
+
+fn log_finding(
+    server: &str,
+    event: &Event,
+    finding: &Finding,
+    at_first_poll: Option<bool>,
+    length: &Length,
+) {
+    tracing::info!(
+        server,
+        finding = finding.kind.as_str(),
+        severity = finding.severity.as_str(),
+        datname = &*event.datname,
+        lock = event.lock(),
+        key = %event.key,
+        text = finding.render_text(false),
+        at_first_poll,
+        seen_for_seconds = seconds(length.seen_for),
+        at_most_seconds = seconds(length.at_most),
+        "{}",
+        event.kind.as_str().replace('_', " ")
+    );
+}
+
+fn seconds(duration: Option<Duration>) -> Option<f64> {
+    duration.map(|duration| duration.as_secs_f64())
 }
 
 impl PoolerWatch {

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use snapshot::render_json;
+pub(crate) use snapshot::{FindingJson, render_json};
 pub use snapshot::{SCHEMA, render_snapshot};
 
 use crate::blocking::{self, Blocker, Chains};
