@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::expectation::Expectation;
+
 use self::contention::Contentions;
 use self::expectation::Expectations;
 use self::sentence::{Evidence, Who};
@@ -123,6 +125,21 @@ impl Judge {
     /// How many entries the server's lock table promises to hold.
     pub const fn observe_table_capacity(&mut self, capacity: Option<u64>) {
         self.table_capacity = capacity;
+    }
+
+    /// What an entry of the registry waits for, as far as it was seen to come.
+    pub fn expectations(&self) -> Vec<Expectation> {
+        self.expectations.remembered()
+    }
+
+    /// Takes over what an earlier process saw. What this one has seen since goes first.
+    pub fn recall(&mut self, expectations: Vec<Expectation>, now: Timestamp) {
+        self.expectations.recall(expectations, now);
+    }
+
+    /// What was seen was of another cluster.
+    pub fn forget_expectations(&mut self) {
+        self.expectations = Expectations::default();
     }
 
     /// Puts into a picture what is to be said of it.

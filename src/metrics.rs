@@ -87,8 +87,8 @@ const ROOTS: Family = gauge(
 );
 const LAST_HELD: Family = gauge(
     "pg_advisory_lock_last_held_timestamp_seconds",
-    "When a registered key was last seen held by this process. Holds between two polls only are \
-     not seen.",
+    "When a registered key was last seen held by this process, or with --state.file by one before it. \
+     Holds between two polls only are not seen.",
 );
 const SNAPSHOT_AGE: Family = gauge(
     "pg_advisory_lock_waiter_snapshot_age",
@@ -516,8 +516,8 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
             gauges.findings.entry([kind.as_str(), kind.severity().as_str()]).or_default();
         }
         let labels = series.labels(server);
-        if let Some(moment) = registered.last_held {
-            families.add(&LAST_HELD, &labels, moment.unix_seconds());
+        if let Some(sight) = registered.last_held {
+            families.add(&LAST_HELD, &labels, sight.at_local.unix_seconds());
         }
         if let Some(limit) = registered.resolution.last_held_within {
             families.add(&LAST_HELD_LIMIT, &labels, limit.as_secs_f64());

@@ -23,6 +23,7 @@ use crate::registry::{Conflict, HashCheck, Registry};
 use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::series::LockSeries;
+use crate::state::Section;
 use crate::timestamp::Timestamp;
 use crate::view::{Failure, Party, Picture, Polls, View};
 
@@ -53,6 +54,8 @@ pub struct Poller {
     view: View,
     published: watch::Sender<Arc<View>>,
     inspected: Option<watch::Receiver<Arc<Inspected>>>,
+    /// What the state file says of the server, until that tells who it is.
+    recalled: Option<Section>,
     condition: Condition,
     names: NamesWatch,
     /// The hashes that this connection was asked for.
@@ -194,6 +197,7 @@ impl Poller {
             view,
             published,
             inspected: None,
+            recalled: None,
             condition: Condition::default(),
             names: NamesWatch::default(),
             hashes_asked: None,
@@ -207,6 +211,13 @@ impl Poller {
         self.inspected = Some(inspected);
         self.take_inspected();
         self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
+    /// The same, going on from what the state file says of the server, and telling what it shall say.
+    pub fn with_memory(mut self, recalled: Option<Section>) -> Self {
+        self.fold.remember();
+        self.recalled = recalled;
         self
     }
 
@@ -346,9 +357,37 @@ impl Poller {
 
     async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
         connection.fetch_facts().await?;
-        self.view.facts = connection.facts().clone();
+        let facts = connection.facts().clone();
+        let before = std::mem::replace(&mut self.view.facts, facts).system_identifier;
+        let cluster = &self.view.facts.system_identifier;
+        if before.is_some() && cluster.is_some() && before != *cluster {
+            tracing::warn!(
+                server = %self.server.name,
+                system_identifier = cluster.as_deref(),
+                before = before.as_deref(),
+                "another cluster answers under this name: when its keys were held before is not known"
+            );
+            self.fold.observe_other_cluster();
+        }
         self.fold.observe_table_capacity(self.view.facts.table_capacity);
+        self.recall();
         Ok(())
+    }
+
+    /// Another cluster under the same name has another past.
+    fn recall(&mut self) {
+        let Some(cluster) = &self.view.facts.system_identifier else { return };
+        let Some(recalled) = self.recalled.take() else { return };
+        if recalled.system_identifier == *cluster {
+            self.fold.restore(recalled.memory);
+        } else {
+            tracing::warn!(
+                server = %self.server.name,
+                system_identifier = &**cluster,
+                remembered = &*recalled.system_identifier,
+                "the state file is about another cluster under this name: nothing is taken over"
+            );
+        }
     }
 
     async fn fetch_hash_mismatches(

@@ -29,9 +29,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
+use crate::memory::FirstName;
 use crate::mode::Mode;
 use crate::registry::DeclaredScope;
 use crate::sample::{
@@ -49,7 +50,8 @@ pub struct KeyId {
 }
 
 /// Who holds or waits: a backend, or a transaction that was prepared and has none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SessionId {
     /// A backend. Whether it is the same one as before is told by its `backend_start`.
     Backend(Pid),
@@ -327,6 +329,29 @@ impl Tracker {
             owners.filter_map(|group| Some((group.transaction.clone(), group.pid?))).collect();
         self.previous = Some(sample.at);
         changes
+    }
+
+    /// What present holders were called when an earlier process first saw them with their keys.
+    /// Whether they let go meanwhile is not known, so nothing else of a hold is taken over.
+    pub fn recall_first_names(&mut self, names: Vec<FirstName>) {
+        let names: HashMap<(SessionId, KeyId), (Timestamp, Arc<str>)> = names
+            .into_iter()
+            .filter_map(|name| {
+                let key = KeyId { database: name.database, key: name.key.parse().ok()? };
+                let holder = SessionId::Backend(name.pid);
+                Some(((holder, key), (name.backend_start, name.application_name)))
+            })
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        for (id, hold) in &mut self.holds {
+            if let Some((start, name)) = names.get(&(id.holder.clone(), id.key))
+                && hold.backend_start == Some(*start)
+            {
+                hold.first_application_name = Some(name.clone());
+            }
+        }
     }
 
     /// A prepared transaction's rows have no pid. Its gid is found through the row of its own

@@ -18,6 +18,7 @@ use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
 use crate::finding::Finding;
 use crate::inspected::Inspected;
+use crate::memory::Memory;
 use crate::mode::Mode;
 use crate::sample::{
     Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
@@ -56,6 +57,9 @@ pub struct View {
     pub inspected: Arc<Inspected>,
     /// What happened lately; it stays after a failed poll.
     pub events: Arc<History>,
+    /// What is to be remembered over a restart; `None` unless somebody keeps it, and before the first
+    /// poll.
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// Why a poll failed.

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::duration::render_duration;
 use crate::registry::{DeclaredScope, Limit};
 use crate::sample::Pid;
@@ -35,7 +37,8 @@ pub(super) enum Evidence {
 }
 
 /// A session, as a sentence speaks of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Who {
     Backend {
         pid: Pid,
@@ -311,7 +314,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn render_never(was_held: bool) -> &'static str {
-    if was_held { "" } else { "; not seen held since this process began to look" }
+    if was_held { "" } else { "; never seen held so far" }
 }
 
 fn render_behind(behind: usize) -> String {
