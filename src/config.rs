@@ -38,6 +38,8 @@ pub struct Config {
     pub poll: Poll,
     /// Registry files, in the order in which they apply.
     pub registry_files: Vec<PathBuf>,
+    /// Where to remember over a restart what was seen, if anywhere.
+    pub state_file: Option<PathBuf>,
     /// How application names become labels.
     pub applications: Applications,
     /// How many different values labels may take.
@@ -64,6 +66,8 @@ pub struct Targets {
     pub poll: Poll,
     /// Registry files, in the order in which they apply.
     pub registry_files: Vec<PathBuf>,
+    /// The state file that the configuration names, which only `serve` has a use for.
+    state_file: Option<PathBuf>,
     /// How application names become labels.
     pub applications: Applications,
     /// How many different values labels may take.
@@ -287,11 +291,12 @@ impl Config {
     /// Combines and validates.
     pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
         let targets = Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
-        let Targets { servers, poll, registry_files, applications, .. } = targets;
+        let Targets { servers, poll, registry_files, state_file, applications, .. } = targets;
         Ok(Self {
             servers,
             poll,
             registry_files,
+            state_file: args.state.file.clone().or(state_file),
             applications,
             limits: targets.limits,
             thresholds: targets.thresholds,
@@ -349,6 +354,7 @@ impl Targets {
             } else {
                 files.registry.files.clone()
             },
+            state_file: file.state_file.as_ref().map(|path| file.beside(path)),
             applications: applications(&file)?,
             limits: limits(&file)?,
             thresholds: thresholds(&file)?,
@@ -730,6 +736,7 @@ mod tests {
             assert_eq!(config.limits, limits);
             assert_eq!(config.thresholds, Thresholds::default());
             assert!(config.registry_files.is_empty());
+            assert_eq!(config.state_file, None);
             assert_eq!(config.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
             assert_eq!(config.warnings, []);
         }
@@ -740,6 +747,7 @@ mod tests {
         let text = r#"
 poll: { interval: 250ms, timeout: 2s, max_share: 0.5 }
 registry: [registry.yaml, /srv/other.yaml]
+state_file: state/locks.json
 servers:
   - name: orders-primary
     dsn: postgresql://locks_exporter@db-1/postgres
@@ -764,6 +772,7 @@ thresholds:
         assert_eq!(config.servers[2].dsn.server_label(), "env-host:5432");
         let files = ["/etc/registry.yaml", "/srv/other.yaml"];
         assert_eq!(config.registry_files, files.map(PathBuf::from));
+        assert_eq!(config.state_file, Some("/etc/state/locks.json".into()));
         assert_eq!(config.applications.rename("svc-a-17"), "svc-a");
         assert_eq!(config.poll.interval, Duration::from_millis(250));
         assert_eq!(config.poll.timeout, Duration::from_secs(2));
@@ -838,7 +847,7 @@ thresholds:
         let expected = [
             (
                 "pol: {}",
-                "1:1: unknown key `pol`; known are poll, registry, servers, applications, limits, thresholds",
+                "1:1: unknown key `pol`; known are poll, registry, state_file, servers, applications, limits, thresholds",
             ),
             (
                 "poll:\n  interval: 1s\n  intervall: 1s\n",

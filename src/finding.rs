@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::pooled::FirstName;
+pub use self::expectation::Expectation;
 
 use self::contention::Contentions;
 use self::expectation::Expectations;
@@ -27,12 +27,13 @@ use self::pooled::{Sharing, SharingWatch};
 pub(crate) use self::sentence::render_inversion;
 use self::sentence::{Evidence, NameDoubt, Who};
 use crate::config::{Applications, Poolers, Thresholds};
+use crate::memory::FirstName;
 use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
 use crate::sample::{ClientAddress, Names, Pid, State};
 use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
-use crate::view::{Holder, Lock, Picture, Session, Waiter};
+use crate::view::{Holder, Lock, NAMED, Picture, Session, Waiter};
 
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct Finding {
     /// Whom it is about, the worst first: sessions, or prepared transactions. Nobody where it is about
     /// the key.
     pub sessions: Vec<SessionId>,
+    /// Sessions beside these that are not kept.
+    left_out: usize,
     /// What was seen of the first of them.
     evidence: Evidence,
     /// What has to be mended instead: to end the holder would do harm.
@@ -154,19 +157,35 @@ impl Judge {
         self
     }
 
-    /// By which name each hold of a picture was seen first, as far as names count.
-    pub fn first_names(&self, picture: &Picture) -> Vec<FirstName> {
-        self.sharing.first_names(picture)
+    /// The name by which a hold's backend went when it was first seen idle with the key: later names
+    /// are compared with that one.
+    pub fn idle_name(&self, key: KeyId, holder: &Holder) -> Option<&Arc<str>> {
+        self.sharing.idle_name(key, holder)
     }
 
-    /// First names from before a restart, for holds that are there at the next poll.
-    pub fn recall_first_names(&mut self, names: impl IntoIterator<Item = FirstName>) {
-        self.sharing.recall_first_names(names);
+    /// Such names from before a restart, for holds that are there at the next poll.
+    pub fn recall_idle_names(&mut self, names: &[FirstName]) {
+        self.sharing.recall(names);
     }
 
     /// How many entries the server's lock table promises to hold.
     pub const fn observe_table_capacity(&mut self, capacity: Option<u64>) {
         self.table_capacity = capacity;
+    }
+
+    /// What an entry of the registry waits for, as far as it was seen to come.
+    pub fn expectations(&self) -> Vec<Expectation> {
+        self.expectations.remembered()
+    }
+
+    /// Takes over what an earlier process saw. What this one has seen since goes first.
+    pub fn recall(&mut self, expectations: Vec<Expectation>, now: Timestamp) {
+        self.expectations.recall(expectations, now);
+    }
+
+    /// What was seen was of another cluster.
+    pub fn forget_expectations(&mut self) {
+        self.expectations = Expectations::default();
     }
 
     /// Puts into a picture what is to be said of it.
@@ -475,7 +494,8 @@ impl Finding {
 
     /// About these, the worst of whom the evidence is of.
     const fn of_sessions(kind: FindingKind, sessions: Vec<SessionId>, evidence: Evidence) -> Self {
-        Self { kind, severity: kind.severity(), sessions, evidence, remedied_by: None }
+        let severity = kind.severity();
+        Self { kind, severity, sessions, left_out: 0, evidence, remedied_by: None }
     }
 
     /// About the key, whoever holds it.
@@ -483,11 +503,28 @@ impl Finding {
         Self::of_sessions(kind, Vec::new(), evidence)
     }
 
+    /// The same to be told of later: of its sessions, of which there may be thousands, the first.
+    pub fn brief(&self) -> Self {
+        let sessions: Vec<SessionId> = self.sessions.iter().take(NAMED).cloned().collect();
+        Self {
+            left_out: self.session_count() - sessions.len(),
+            sessions,
+            evidence: self.evidence.clone(),
+            remedied_by: self.remedied_by.clone(),
+            ..*self
+        }
+    }
+
+    /// How many sessions it is about.
+    pub const fn session_count(&self) -> usize {
+        self.sessions.len() + self.left_out
+    }
+
     /// What a person reads: one line. Without `details` it tells no more than what strangers see of
     /// holders and waiters.
     pub fn render_text(&self, details: bool) -> String {
         let text = self.evidence.render_text(details);
-        match self.sessions.len() {
+        match self.session_count() {
             0 | 1 => text,
             2 => format!("{text}; and another session likewise"),
             all => format!("{text}; and {} other sessions likewise", all - 1),

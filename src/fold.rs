@@ -1,4 +1,4 @@
-//! One server's memory: samples go in, pictures come out.
+//! One server: samples go in, pictures come out.
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
 //! the tracker says what is one hold, the chains who waits for whom, the series say under which
@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits, Poolers, Thresholds};
-use crate::event::{Event, History, Notice, Notices};
-use crate::finding::{FirstName, Judge, Moment};
+use crate::event::{Event, Findings, History, Notice, Notices};
+use crate::finding::{Judge, Moment};
 use crate::inspected::Answers;
+use crate::memory::{FIRST_NAMES, FirstName, Memory};
 use crate::order::{Orders, Scene};
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
 use crate::sample::{ClientAddress, DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
 use crate::tracker::{KeyId, Tracker};
-use crate::view::{Picture, View};
+use crate::view::{Holder, Picture, View};
 
 /// What is known of one server, from the samples so far.
 #[derive(Debug)]
@@ -41,10 +42,16 @@ pub struct Fold {
     judge: Judge,
     /// A pooler stands between us and the server, for certain.
     is_pooled: bool,
+    findings: Findings,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
     observed: Duration,
+    /// Somebody keeps what is to be remembered.
+    is_remembered: bool,
+    memory: Option<Arc<Memory>>,
+    /// What an earlier process knew, until the next sample.
+    recalled: Option<Memory>,
 }
 
 /// A number that stands for a name we do not have.
@@ -73,6 +80,7 @@ impl Fold {
             tracker: Tracker::default(),
             series: SeriesSet::new(applications.clone(), limits),
             judge: Judge::new(thresholds, applications),
+            findings: Findings::default(),
             history: Arc::default(),
             notices: Notices::default(),
             picture: None,
@@ -81,6 +89,9 @@ impl Fold {
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
+            is_remembered: false,
+            memory: None,
+            recalled: None,
         }
     }
 
@@ -105,9 +116,40 @@ impl Fold {
         view.polls.observed = self.observed;
         view.table_entries = self.table_entries;
         view.events = self.history.clone();
+        view.memory = self.memory.clone();
         view.counters = Arc::new(self.series.counters().clone());
         view.registered = Arc::new(self.series.registered().clone());
         view.datnames = self.series.datnames().cloned().collect();
+    }
+
+    /// Tells with each view what is to be remembered.
+    pub fn remember(&mut self) {
+        self.is_remembered = true;
+    }
+
+    /// Goes on from what an earlier process knew of this server, from the next sample on. What this
+    /// one has seen since goes first.
+    pub fn restore(&mut self, memory: Memory) {
+        self.recalled = Some(memory);
+        // What was known without it is less than what was known before.
+        self.memory = None;
+    }
+
+    /// Another cluster answers under the server's name: when its keys were held nobody saw.
+    pub fn observe_other_cluster(&mut self) {
+        self.series.forget_sights();
+        self.judge.forget_expectations();
+        (self.recalled, self.memory) = (None, None);
+    }
+
+    /// What is to be remembered; empty before the first sample.
+    pub fn memory(&self) -> Memory {
+        let Some(picture) = &self.picture else { return Memory::default() };
+        Memory {
+            last_held: self.series.last_held(picture.at),
+            expectations: self.judge.expectations(),
+            first_names: first_names(picture, &self.judge),
+        }
     }
 
     /// Takes all events for worth a line in the log.
@@ -165,16 +207,6 @@ impl Fold {
     /// How many entries the server's lock table promises to hold, once it told.
     pub fn observe_table_capacity(&mut self, capacity: Option<u64>) {
         self.judge.observe_table_capacity(capacity);
-    }
-
-    /// By which name each present hold was seen first: what a restart should not forget.
-    pub fn first_names(&self) -> Vec<FirstName> {
-        self.picture.as_deref().map_or_else(Vec::new, |picture| self.judge.first_names(picture))
-    }
-
-    /// First names from before a restart, for those of the holds that are there at the next sample.
-    pub fn recall_first_names(&mut self, names: impl IntoIterator<Item = FirstName>) {
-        self.judge.recall_first_names(names);
     }
 
     /// Whether a pooler was proved to stand between us and the server.
@@ -241,6 +273,12 @@ impl Fold {
 
         let declared = |key| self.series.declared_scope(key, &self.names, &self.resolver);
         let changes = self.tracker.observe(sample, declared);
+        if let Some(memory) = self.recalled.take() {
+            self.judge.recall_idle_names(&memory.first_names);
+            self.tracker.recall_first_names(memory.first_names);
+            self.series.recall(memory.last_held, sample);
+            self.judge.recall(memory.expectations, sample.at);
+        }
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
@@ -260,18 +298,58 @@ impl Fold {
         let picture = Arc::new(picture);
         let before = self.picture.take();
         self.notices.observe_picture(before.as_deref(), &picture);
-        if !changes.is_empty() {
+        let findings = self.findings.observe(before.as_deref(), &picture);
+        if !changes.is_empty() || !findings.is_empty() {
             let events = Event::draw_all(before.as_deref(), &picture, &changes, &holder_changes);
             // Readers have the one before, so this copies it: pointers, no events.
             let history = Arc::make_mut(&mut self.history);
-            for event in events.map(Arc::new) {
+            for event in events.chain(findings).map(Arc::new) {
                 self.notices.observe_event(&event);
                 history.push(event);
             }
         }
         self.picture = Some(picture.clone());
+        if self.is_remembered {
+            self.memory = Some(Arc::new(self.memory()));
+        }
         picture
     }
+}
+
+/// Of the present holders that can be known again; where there are very many, of the oldest.
+fn first_names(picture: &Picture, judge: &Judge) -> Vec<FirstName> {
+    let known = |holder: &Holder| {
+        let name = holder.first_application_name.clone();
+        Some((holder.id.pid()?, holder.session.backend_start?, name?))
+    };
+    let locks = picture.locks.iter();
+    let mut holders: Vec<(KeyId, &Holder)> = locks
+        .flat_map(|lock| lock.holders.iter().map(|holder| (lock.id, holder)))
+        .filter(|(_, holder)| known(holder).is_some())
+        .collect();
+    let order = |(a_key, a): &(KeyId, &Holder), (b_key, b): &(KeyId, &Holder)| {
+        (a.since, &a.id, a_key).cmp(&(b.since, &b.id, b_key))
+    };
+    if holders.len() > FIRST_NAMES {
+        holders.select_nth_unstable_by(FIRST_NAMES, order);
+        holders.truncate(FIRST_NAMES);
+    }
+    holders.sort_unstable_by(order);
+    holders
+        .into_iter()
+        .filter_map(|(key, holder)| {
+            let (pid, backend_start, application_name) = known(holder)?;
+            Some(FirstName {
+                database: key.database,
+                key: key.key.to_string().into(),
+                pid,
+                backend_start,
+                application_name,
+                seen_to_begin: holder.seen_to_begin,
+                idle_name: judge.idle_name(key, holder).cloned(),
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,9 @@
 //! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders |
 //! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
-//! | [`fold`] | one server's memory: those above in their order | |
+//! | [`fold`] | one server: those above in their order | |
+//! | [`memory`] | what of one server outlasts a restart, as plain values | |
+//! | [`state`] | the state file: memories read at the start, written now and then | yes |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
@@ -100,8 +102,10 @@ pub mod view;
 pub mod event;
 
 pub mod fold;
+pub mod memory;
 
 pub mod reload;
+pub mod state;
 
 pub mod backoff;
 pub mod inspector;

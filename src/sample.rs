@@ -278,7 +278,7 @@ impl VirtualTransaction {
 pub struct Pid(pub i32);
 
 /// `pg_database.oid`; 0 is the whole server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct DatabaseOid(pub u32);
 
 /// `pg_authid.oid`.

@@ -16,9 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
 use crate::key::Key;
+use crate::memory::{LastHeld, past};
 use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
 use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
@@ -40,6 +43,10 @@ const SERVER_WIDE: &str = "(server-wide)";
 const STEADY_POLLS: u32 = 10;
 /// Of the keys that a series of the registry stands for, so many are remembered.
 const WITNESSES: usize = 8;
+/// Of series that do not begin again, what an earlier process saw is kept for so long, and of so
+/// many.
+const RECALLED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+const RECALLED: usize = 10_000;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -47,7 +54,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub const DURATION_BUCKETS: [f64; 8] = [5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
 
 /// The labels of every series about a key, beside `server`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct LockSeries {
     /// `datname`
     pub datname: Arc<str>,
@@ -151,8 +158,17 @@ pub struct HolderChange {
 pub struct Registered {
     /// Limits, and whether other fields are armed.
     pub resolution: Arc<Resolution>,
-    /// When it was last seen held, on our clock.
-    pub last_held: Option<Timestamp>,
+    /// When it was last seen held.
+    pub last_held: Option<Sight>,
+}
+
+/// A moment at which something was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// On the server's clock.
+    pub at: Timestamp,
+    /// On ours.
+    pub at_local: Timestamp,
 }
 
 /// The series of one server.
@@ -172,6 +188,8 @@ pub struct SeriesSet {
     registered_keys: Slots<LockSeries>,
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
+    /// What an earlier process saw of series that have not begun yet.
+    recalled: BTreeMap<LockSeries, Sight>,
     /// Keys that were seen under each series of the registry, `other` included: a new registry is
     /// asked whether it still calls one of them so. A few are kept, for an entry of its own may
     /// take one out of a pattern.
@@ -214,6 +232,7 @@ impl SeriesSet {
             registered_keys: Slots::new(limits.registered_keys, Duration::MAX, usize::MAX),
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
+            recalled: BTreeMap::new(),
             witnesses: HashMap::new(),
             last_holder: HashMap::new(),
             datnames: BTreeMap::new(),
@@ -237,6 +256,41 @@ impl SeriesSet {
     /// The registry's locks that have begun, with or without a holder.
     pub fn registered(&self) -> &BTreeMap<LockSeries, Registered> {
         &self.registered
+    }
+
+    /// When keys of the registry were last seen held, by this process or an earlier one.
+    pub fn last_held(&self, now: Timestamp) -> Vec<LastHeld> {
+        let seen = self.registered.iter().filter_map(|(series, it)| Some((series, it.last_held?)));
+        let recalled = self.recalled.iter().map(|(series, sight)| (series, *sight));
+        seen.chain(recalled.filter(|(_, sight)| now.since(sight.at) <= RECALLED_FOR))
+            .map(|(series, sight)| LastHeld { series: series.clone(), at: sight.at })
+            .collect()
+    }
+
+    /// Takes over what an earlier process saw, now or when a series begins. What was seen since goes
+    /// first.
+    pub fn recall(&mut self, last_held: Vec<LastHeld>, sample: &Sample) {
+        for LastHeld { series, at } in last_held {
+            let Some(at) = past(at, sample.at) else { continue };
+            let sight = Sight { at, at_local: sample.local(at) };
+            match self.registered.get_mut(&series) {
+                Some(registered) => {
+                    registered.last_held.get_or_insert(sight);
+                }
+                None if self.recalled.len() < RECALLED => {
+                    self.recalled.insert(series, sight);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// What was seen was of another cluster.
+    pub fn forget_sights(&mut self) {
+        self.recalled.clear();
+        for registered in self.registered.values_mut() {
+            registered.last_held = None;
+        }
     }
 
     /// How many of the registry's series have no place within the bound: they show no zero, and
@@ -451,7 +505,7 @@ impl SeriesSet {
             if let Some(registered) = self.registered.get_mut(&lock.label.series)
                 && !lock.holders.is_empty()
             {
-                registered.last_held = Some(picture.at_local);
+                registered.last_held = Some(Sight { at: picture.at, at_local: picture.at_local });
             }
         }
         holder_changes
@@ -734,7 +788,8 @@ impl SeriesSet {
         if resolution.pattern.is_none() {
             counters.holder_changes.get_or_insert(0);
         }
-        self.registered.insert(series, Registered { resolution, last_held: None });
+        let last_held = self.recalled.remove(&series);
+        self.registered.insert(series, Registered { resolution, last_held });
     }
 
     /// The names of all who hold or wait, and of the roots of those who wait, in the server's order,

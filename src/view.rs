@@ -11,13 +11,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use snapshot::render_json;
+pub(crate) use snapshot::{FindingJson, render_json};
 pub use snapshot::{SCHEMA, render_snapshot};
 
 use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
 use crate::finding::Finding;
 use crate::inspected::Inspected;
+use crate::memory::Memory;
 use crate::mode::Mode;
 use crate::order::Inversion;
 use crate::sample::{
@@ -58,6 +59,9 @@ pub struct View {
     pub inspected: Arc<Inspected>,
     /// What happened lately; it stays after a failed poll.
     pub events: Arc<History>,
+    /// What is to be remembered over a restart; `None` unless somebody keeps it, and before the first
+    /// poll.
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// Why a poll failed.

@@ -19,6 +19,7 @@ pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     pub(super) poll: PollSection,
     pub(super) registry: Vec<Entry<PathBuf>>,
+    pub(super) state_file: Option<PathBuf>,
     pub(super) servers: Vec<Entry<ServerEntry>>,
     pub(super) applications: Vec<ApplicationEntry>,
     pub(super) limits: LimitsSection,
@@ -31,6 +32,7 @@ pub(super) struct ConfigFile {
 struct Top {
     poll: Option<PollSection>,
     registry: Option<Vec<Entry<PathBuf>>>,
+    state_file: Option<PathBuf>,
     servers: Option<Vec<Entry<ServerEntry>>>,
     applications: Option<Vec<ApplicationEntry>>,
     limits: Option<LimitsSection>,
@@ -127,6 +129,7 @@ impl ConfigFile {
             path: path.to_owned(),
             poll: top.poll.unwrap_or_default(),
             registry: top.registry.unwrap_or_default(),
+            state_file: top.state_file,
             servers: top.servers.unwrap_or_default(),
             applications: top.applications.unwrap_or_default(),
             limits: top.limits.unwrap_or_default(),

@@ -7,13 +7,14 @@
 //! pooler's, the host that PgBouncer adds to names, or our own connection. Pure; the rules make a
 //! finding of it, and what was seen first survives failed polls and may be carried over a restart.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
 use super::Severity;
 use crate::config::{Applications, Poolers};
+use crate::memory::FirstName;
 use crate::mode::Mode;
 use crate::sample::{ClientAddress, Pid};
 use crate::timestamp::Timestamp;
@@ -37,23 +38,6 @@ const DEFAULT_NAMES: [&str; 9] = [
 /// So many other names of a hold are kept, the latest.
 const MOST_NAMES: usize = 8;
 
-/// By which name a hold was first seen while its backend was idle.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FirstName {
-    /// The backend.
-    pub pid: Pid,
-    /// Its start: a pid is given out again.
-    pub backend_start: Timestamp,
-    /// The key and its database.
-    pub key: KeyId,
-    /// The mode.
-    pub mode: Mode,
-    /// The name.
-    pub name: Arc<str>,
-    /// Whether the hold was seen to begin; else the name may be that of a later user.
-    pub seen_to_begin: bool,
-}
-
 /// Names of backends and of what they hold.
 #[derive(Debug)]
 pub(super) struct SharingWatch {
@@ -64,8 +48,8 @@ pub(super) struct SharingWatch {
     /// Holds whose backend has gone by another name meanwhile, or that were known before a restart.
     /// All others have the name of their backend.
     holds: HashMap<Pid, HashMap<KeyId, Named>>,
-    /// From before a restart, until the next poll.
-    recalled: Vec<FirstName>,
+    /// From before a restart, until the next poll: when the backend began, and its name.
+    recalled: HashMap<(Pid, KeyId), (Timestamp, Arc<str>)>,
 }
 
 /// A backend as it was last seen idle.
@@ -91,8 +75,6 @@ struct Named {
     came_back: Option<Arc<str>>,
     /// The last poll that saw the hold: one that began later is another.
     seen_at: Timestamp,
-    /// What was known of its beginning before a restart.
-    recalled: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -152,7 +134,7 @@ impl SharingWatch {
             applications,
             backends: HashMap::new(),
             holds: HashMap::new(),
-            recalled: Vec::new(),
+            recalled: HashMap::new(),
         }
     }
 
@@ -165,21 +147,23 @@ impl SharingWatch {
         self.poolers.contains(address)
     }
 
-    /// Folds a picture in. To holds that were known before a restart it gives back their first names.
-    pub(super) fn observe(&mut self, picture: &mut Picture) {
+    /// Folds a picture in.
+    pub(super) fn observe(&mut self, picture: &Picture) {
         let renamed = self.observe_backends(picture);
-        let mut recalled = Recalled::of(std::mem::take(&mut self.recalled));
+        let mut recalled = std::mem::take(&mut self.recalled);
         if renamed.is_empty() && recalled.is_empty() && self.holds.is_empty() {
             return;
         }
         let mut before = std::mem::take(&mut self.holds);
-        for lock in &mut picture.locks {
-            for holder in &mut lock.holders {
+        for lock in &picture.locks {
+            for holder in &lock.holders {
                 let Some(pid) = holder.id.pid() else { continue };
                 let known = before.get_mut(&pid).and_then(|holds| holds.remove(&lock.id));
                 let named = known
                     .and_then(|known| known.of(holder))
-                    .or_else(|| recalled.take(pid, lock.id, holder, picture.at))
+                    .or_else(|| {
+                        Named::recalled(recalled.remove(&(pid, lock.id))?, holder, picture.at)
+                    })
                     .or_else(|| Named::begin(renamed.get(&pid)?, holder));
                 if let Some(mut named) = named {
                     named.observe(holder, picture.at, &self.applications);
@@ -245,74 +229,20 @@ impl SharingWatch {
         Some(Sharing { change: Some(change), sign })
     }
 
-    pub(super) fn first_names(&self, picture: &Picture) -> Vec<FirstName> {
-        let mut names = Vec::new();
-        for lock in &picture.locks {
-            for holder in &lock.holders {
-                let (Some(pid), Some(backend_start)) =
-                    (holder.id.pid(), holder.session.backend_start)
-                else {
-                    continue;
-                };
-                let named = self.holds.get(&pid).and_then(|holds| holds.get(&lock.id));
-                let idle = self.backends.get(&pid).filter(|idle| holder.since <= idle.at);
-                let Some(name) = named.map(|it| &it.first).or(idle.map(|it| &it.name)) else {
-                    continue;
-                };
-                names.extend(holder.modes().map(|mode| FirstName {
-                    pid,
-                    backend_start,
-                    key: lock.id,
-                    mode: mode.clone(),
-                    name: name.clone(),
-                    seen_to_begin: holder.seen_to_begin,
-                }));
-            }
-        }
-        names
+    /// The name of a hold's backend when it was first seen idle with the key.
+    pub(super) fn idle_name(&self, key: KeyId, holder: &Holder) -> Option<&Arc<str>> {
+        let pid = holder.id.pid()?;
+        let named = self.holds.get(&pid).and_then(|holds| holds.get(&key));
+        let idle = self.backends.get(&pid).filter(|idle| holder.since <= idle.at);
+        named.map(|named| &named.first).or(idle.map(|idle| &idle.name))
     }
 
-    pub(super) fn recall_first_names(&mut self, names: impl IntoIterator<Item = FirstName>) {
-        self.recalled.extend(names);
-    }
-}
-
-/// First names from before a restart, by hold.
-struct Recalled(HashMap<(Pid, KeyId), Vec<FirstName>>);
-
-impl Recalled {
-    fn of(names: Vec<FirstName>) -> Self {
-        let mut recalled: HashMap<_, Vec<FirstName>> = HashMap::new();
-        for name in names {
-            recalled.entry((name.pid, name.key)).or_default().push(name);
-        }
-        Self(recalled)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn take(&mut self, pid: Pid, key: KeyId, holder: &Holder, at: Timestamp) -> Option<Named> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut names = self.0.remove(&(pid, key))?;
-        let modes: HashSet<&Mode> = holder.modes().collect();
-        names.retain(|name| {
-            holder.session.backend_start == Some(name.backend_start) && modes.contains(&name.mode)
+    pub(super) fn recall(&mut self, names: &[FirstName]) {
+        let recalled = names.iter().filter_map(|name| {
+            let idle_name = name.idle_name.clone()?;
+            Some(((name.pid, name.key_id()?), (name.backend_start, idle_name)))
         });
-        let FirstName { name, seen_to_begin, .. } = names.first()?.clone();
-        Some(Named {
-            backend_start: holder.session.backend_start,
-            modes: names.into_iter().map(|name| name.mode).collect(),
-            first: name.clone(),
-            others: Vec::new(),
-            now: name,
-            came_back: None,
-            seen_at: at,
-            recalled: Some(seen_to_begin),
-        })
+        self.recalled.extend(recalled);
     }
 }
 
@@ -327,7 +257,23 @@ impl Named {
             now: before.name.clone(),
             came_back: None,
             seen_at: before.at,
-            recalled: None,
+        })
+    }
+
+    /// A hold that an earlier process knew.
+    fn recalled(
+        (backend_start, first): (Timestamp, Arc<str>),
+        holder: &Holder,
+        at: Timestamp,
+    ) -> Option<Self> {
+        (holder.session.backend_start == Some(backend_start)).then(|| Self {
+            backend_start: Some(backend_start),
+            modes: holder.modes().cloned().collect(),
+            now: first.clone(),
+            first,
+            others: Vec::new(),
+            came_back: None,
+            seen_at: at,
         })
     }
 
@@ -341,12 +287,8 @@ impl Named {
         is_same.then_some(self)
     }
 
-    fn observe(&mut self, holder: &mut Holder, at: Timestamp, applications: &Applications) {
+    fn observe(&mut self, holder: &Holder, at: Timestamp, applications: &Applications) {
         self.seen_at = at;
-        if let Some(seen_to_begin) = self.recalled {
-            holder.first_application_name = Some(self.first.clone());
-            holder.seen_to_begin = seen_to_begin;
-        }
         let session = &holder.session;
         let Some(name) = session.application_name.as_ref().filter(|_| session.is_idle()) else {
             return;

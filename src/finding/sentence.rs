@@ -8,6 +8,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::pooled::{NameChange, Sharing, Sign};
 use crate::duration::render_duration;
 use crate::order::{Grade, Inversion};
@@ -121,7 +123,8 @@ pub(super) enum Evidence {
 }
 
 /// A session, as a sentence speaks of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Who {
     Backend {
         pid: Pid,
@@ -562,7 +565,7 @@ fn render_name(name: &str) -> String {
 }
 
 fn render_never(was_held: bool) -> &'static str {
-    if was_held { "" } else { "; not seen held since this process began to look" }
+    if was_held { "" } else { "; never seen held so far" }
 }
 
 fn render_behind(behind: usize) -> String {

@@ -198,8 +198,9 @@ struct WaiterJson<'a> {
     roots_count: usize,
 }
 
+/// A finding in words.
 #[derive(Serialize)]
-struct FindingJson {
+pub(crate) struct FindingJson {
     finding: &'static str,
     severity: &'static str,
     text: String,
@@ -447,14 +448,14 @@ impl<'a> WaiterJson<'a> {
 }
 
 impl FindingJson {
-    fn of(finding: &Finding, details: bool) -> Self {
+    pub(crate) fn of(finding: &Finding, details: bool) -> Self {
         Self {
             finding: finding.kind.as_str(),
             severity: finding.severity.as_str(),
             text: finding.render_text(details),
             remedy: finding.render_remedy(details),
             pids: finding.pids().take(NAMED).collect(),
-            sessions_count: finding.sessions.len(),
+            sessions_count: finding.session_count(),
         }
     }
 }

@@ -21,6 +21,7 @@ mod registry;
 mod reload;
 mod scrape;
 mod search_path;
+mod state;
 mod testbed;
 mod timeout;
 mod usage;

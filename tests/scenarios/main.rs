@@ -37,6 +37,7 @@ use pg_locks_exporter::config::{
     Application, Applications, HolderChanges, Limits, Pooler, Poolers, Thresholds,
 };
 use pg_locks_exporter::fold::Fold;
+use pg_locks_exporter::memory::Memory;
 use pg_locks_exporter::metrics::exposition::{Format, render_families};
 use pg_locks_exporter::metrics::{Process, collect_families};
 use pg_locks_exporter::registry::{
@@ -115,6 +116,9 @@ struct Poll {
     every: Option<f64>,
     /// A registry file that replaces the one before, just before this poll.
     reload: Option<String>,
+    /// Just before this poll the exporter was started again, with the memory that it left.
+    #[serde(default)]
+    restart: bool,
     /// The poll failed: nothing was seen.
     #[serde(default)]
     fails: bool,
@@ -242,8 +246,7 @@ struct Known {
 }
 
 impl World {
-    fn new(scenario: &Scenario) -> Result<Self, String> {
-        let registry = parse_registry(&scenario.registry)?;
+    fn new(scenario: &Scenario, registry: Arc<Registry>) -> Result<Self, String> {
         let rules = scenario
             .applications
             .iter()
@@ -293,6 +296,15 @@ impl World {
             tracker: Tracker::default(),
             view: View { server: SERVER.into(), polls, ..View::default() },
         })
+    }
+
+    /// All but the memory is lost, which goes through a file.
+    fn restart(&mut self, scenario: &Scenario) -> Result<(), String> {
+        let file = serde_json::to_string(&self.fold.memory()).map_err(|error| error.to_string())?;
+        let memory: Memory = serde_json::from_str(&file).map_err(|error| error.to_string())?;
+        *self = Self::new(scenario, self.registry.clone())?;
+        self.fold.restore(memory);
+        Ok(())
     }
 
     fn reload(&mut self, registry: &str) -> Result<(), String> {
@@ -367,11 +379,15 @@ fn run(text: &str) -> Result<(), String> {
     if scenario.poll.iter().all(|poll| poll.expect.is_empty()) {
         return Err(inside("nothing is expected".into()));
     }
-    let mut world = World::new(&scenario).map_err(inside)?;
+    let registry = parse_registry(&scenario.registry).map_err(inside)?;
+    let mut world = World::new(&scenario, registry).map_err(inside)?;
     let mut seen = notation::Seen::default();
     for poll in &scenario.poll {
         let here = |error: String| inside(format!("at {}: {error}", poll.at));
         seen.update(poll).map_err(here)?;
+        if poll.restart {
+            world.restart(&scenario).map_err(here)?;
+        }
         if let Some(registry) = &poll.reload {
             world.reload(registry).map_err(here)?;
         }
