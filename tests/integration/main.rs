@@ -15,6 +15,7 @@ mod inspect;
 mod load;
 mod lock;
 mod naming;
+mod pooled;
 mod preset;
 mod registry;
 mod reload;

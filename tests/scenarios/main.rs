@@ -115,6 +115,9 @@ struct Poll {
     every: Option<f64>,
     /// A registry file that replaces the one before, just before this poll.
     reload: Option<String>,
+    /// The exporter began anew just before this poll, and knew the first names of before.
+    #[serde(default)]
+    restarts: bool,
     /// The poll failed: nothing was seen.
     #[serde(default)]
     fails: bool,
@@ -225,6 +228,8 @@ struct World {
     names: Names,
     told: Circumstances,
     fold: Fold,
+    /// Makes one that knows nothing yet.
+    make: Box<dyn Fn(Arc<Registry>, Names) -> Fold>,
     tracker: Tracker,
     view: View,
 }
@@ -256,14 +261,14 @@ impl World {
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
         let limits = Limits { keys, applications, databases, registered_keys, values: 1_000_000 };
         let rules = Arc::new(Applications::new(rules));
-        let mut fold = Fold::new(
-            SERVER.into(),
-            registry.clone(),
-            rules,
-            &limits,
-            scenario.thresholds.thresholds(),
-        )
-        .with_poolers(Poolers::new(poolers));
+        let poolers = Poolers::new(poolers);
+        let thresholds = scenario.thresholds.thresholds();
+        let make = move |registry: Arc<Registry>, names: Names| {
+            let mut fold = Fold::new(SERVER.into(), registry, rules.clone(), &limits, thresholds)
+                .with_poolers(poolers.clone());
+            fold.observe_names(names);
+            fold
+        };
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
             (oid, DatabaseName { name: name.into(), encoding: encoding.into() })
         });
@@ -276,7 +281,7 @@ impl World {
                 .collect(),
             ..Circumstances::default()
         };
-        fold.observe_names(names.clone());
+        let fold = make(registry.clone(), names.clone());
         let interval = Duration::from_secs_f64(scenario.interval);
         let polls =
             Polls { interval, interval_configured: interval, duration: None, ..Polls::default() };
@@ -285,6 +290,7 @@ impl World {
             names,
             told,
             fold,
+            make: Box::new(make),
             tracker: Tracker::default(),
             view: View { server: SERVER.into(), polls, ..View::default() },
         })
@@ -295,6 +301,14 @@ impl World {
         self.told.server_hashes.clear();
         self.fold.observe_registry(self.registry.clone());
         Ok(())
+    }
+
+    /// Begins anew with what is written down of first names alone.
+    fn restart(&mut self) {
+        let names = self.fold.first_names();
+        self.fold = (self.make)(self.registry.clone(), self.names.clone());
+        self.fold.recall_first_names(names);
+        self.tracker = Tracker::default();
     }
 
     fn hear(&mut self, poll: &Poll) -> Result<(), String> {
@@ -369,6 +383,9 @@ fn run(text: &str) -> Result<(), String> {
         seen.update(poll).map_err(here)?;
         if let Some(registry) = &poll.reload {
             world.reload(registry).map_err(here)?;
+        }
+        if poll.restarts {
+            world.restart();
         }
         world.hear(poll).map_err(here)?;
         world.fold.observe_pooled_connection(poll.pooled_from.is_some());
