@@ -337,14 +337,15 @@ fn first_names(picture: &Picture, judge: &Judge) -> Vec<FirstName> {
     holders.sort_unstable_by(order);
     holders
         .into_iter()
-        .filter_map(|(key, holder)| {
-            let (pid, backend_start, application_name) = known(holder)?;
-            Some(FirstName {
+        .filter_map(|(key, holder)| Some((key, holder, known(holder)?)))
+        .flat_map(|(key, holder, (pid, backend_start, application_name))| {
+            holder.modes().map(move |mode| FirstName {
                 database: key.database,
                 key: key.key.to_string().into(),
                 pid,
                 backend_start,
-                application_name,
+                mode: mode.clone(),
+                application_name: application_name.clone(),
                 seen_to_begin: holder.seen_to_begin,
                 idle_name: judge.idle_name(key, holder).cloned(),
             })

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Expectation;
+use crate::mode::Mode;
 use crate::sample::{DatabaseOid, Pid};
 use crate::series::LockSeries;
 use crate::timestamp::Timestamp;
@@ -51,6 +52,8 @@ pub struct FirstName {
     pub pid: Pid,
     /// When it began.
     pub backend_start: Timestamp,
+    /// The mode.
+    pub mode: Mode,
     /// The name.
     pub application_name: Arc<str>,
     /// The hold was seen to begin; else the name may be that of a later user of the connection.

@@ -338,15 +338,17 @@ impl Tracker {
     /// What present holders were called when an earlier process first saw them with their keys.
     /// Whether they let go meanwhile is not known, so nothing else of a hold is taken over.
     pub fn recall_first_names(&mut self, names: Vec<FirstName>) {
-        let names: HashMap<(SessionId, KeyId), FirstName> = names
-            .into_iter()
-            .filter_map(|name| Some(((SessionId::Backend(name.pid), name.key_id()?), name)))
-            .collect();
+        let hold_id = |name: &FirstName| {
+            let (holder, mode) = (SessionId::Backend(name.pid), name.mode.clone());
+            Some(HoldId { holder, key: name.key_id()?, mode })
+        };
+        let names: HashMap<HoldId, FirstName> =
+            names.into_iter().filter_map(|name| Some((hold_id(&name)?, name))).collect();
         if names.is_empty() {
             return;
         }
         for (id, hold) in &mut self.holds {
-            if let Some(first) = names.get(&(id.holder.clone(), id.key))
+            if let Some(first) = names.get(id)
                 && hold.backend_start == Some(first.backend_start)
             {
                 hold.first_application_name = Some(first.application_name.clone());

@@ -48,8 +48,8 @@ pub(super) struct SharingWatch {
     /// Holds whose backend has gone by another name meanwhile, or that were known before a restart.
     /// All others have the name of their backend.
     holds: HashMap<Pid, HashMap<KeyId, Named>>,
-    /// From before a restart, until the next poll: when the backend began, and its name.
-    recalled: HashMap<(Pid, KeyId), (Timestamp, Arc<str>)>,
+    /// From before a restart, until the next poll.
+    recalled: HashMap<(Pid, KeyId), Vec<FirstName>>,
 }
 
 /// A backend as it was last seen idle.
@@ -162,7 +162,7 @@ impl SharingWatch {
                 let named = known
                     .and_then(|known| known.of(holder))
                     .or_else(|| {
-                        Named::recalled(recalled.remove(&(pid, lock.id))?, holder, picture.at)
+                        Named::recalled(&recalled.remove(&(pid, lock.id))?, holder, picture.at)
                     })
                     .or_else(|| Named::begin(renamed.get(&pid)?, holder));
                 if let Some(mut named) = named {
@@ -238,11 +238,11 @@ impl SharingWatch {
     }
 
     pub(super) fn recall(&mut self, names: &[FirstName]) {
-        let recalled = names.iter().filter_map(|name| {
-            let idle_name = name.idle_name.clone()?;
-            Some(((name.pid, name.key_id()?), (name.backend_start, idle_name)))
-        });
-        self.recalled.extend(recalled);
+        for name in names.iter().filter(|name| name.idle_name.is_some()) {
+            if let Some(key) = name.key_id() {
+                self.recalled.entry((name.pid, key)).or_default().push(name.clone());
+            }
+        }
     }
 }
 
@@ -261,14 +261,17 @@ impl Named {
     }
 
     /// A hold that an earlier process knew.
-    fn recalled(
-        (backend_start, first): (Timestamp, Arc<str>),
-        holder: &Holder,
-        at: Timestamp,
-    ) -> Option<Self> {
-        (holder.session.backend_start == Some(backend_start)).then(|| Self {
-            backend_start: Some(backend_start),
-            modes: holder.modes().cloned().collect(),
+    fn recalled(names: &[FirstName], holder: &Holder, at: Timestamp) -> Option<Self> {
+        let backend_start = holder.session.backend_start;
+        let of_hold = |name: &&FirstName| {
+            backend_start == Some(name.backend_start)
+                && holder.modes().any(|mode| *mode == name.mode)
+        };
+        let names: Vec<&FirstName> = names.iter().filter(of_hold).collect();
+        let first = names.first()?.idle_name.clone()?;
+        Some(Self {
+            backend_start,
+            modes: names.into_iter().map(|name| name.mode.clone()).collect(),
             now: first.clone(),
             first,
             others: Vec::new(),

@@ -16,6 +16,7 @@ mod load;
 mod lock;
 mod naming;
 mod order;
+mod pooled;
 mod preset;
 mod registry;
 mod reload;
