@@ -65,7 +65,7 @@
 //!   "idle".
 //! - Label values come from the registry and from bounded sets, never from query text or pids. They
 //!   are bounded over the life of the process, not per scrape.
-//! - A secret appears in no log line, metric, page, error or panic.
+//! - A secret appears in no log line, metric, page, error or panic, nor in the state file.
 //!
 //! # Words
 //!

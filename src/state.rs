@@ -62,7 +62,7 @@ pub struct Section {
 pub enum StateFileError {
     /// A folder, a pipe or a device.
     #[error(
-        "--state.file: {} is not a regular file: name a file, which is made if it is not there",
+        "the state file {} is not a regular file: name a file, which is made if it is not there",
         path.display()
     )]
     NotAFile {
@@ -71,7 +71,7 @@ pub enum StateFileError {
     },
     /// Whoever needs this file would lose it.
     #[error(
-        "--state.file: {} holds something else than the state of this program and would be \
+        "the state file {} holds something else than the state of this program and would be \
          replaced: name another file, or remove this one",
         path.display()
     )]
@@ -345,6 +345,7 @@ fn temporary_beside(path: &Path) -> PathBuf {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use proptest::prelude::*;
     use tempfile::TempDir;
 
     use super::*;
@@ -456,6 +457,16 @@ mod tests {
             assert_eq!(state.section("a"), None, "{text:?}");
             state.save_now(&[view("a", Some("71"), 1)]);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, is_ours: bool) {
+            let (_folder, path) = folder();
+            let head = if is_ours { "{\"format\":\"pg-locks-exporter state\"," } else { "" };
+            fs::write(&path, [head.as_bytes(), &bytes].concat()).unwrap();
+            prop_assert!(StateFile::load(path).is_ok() || !is_ours);
         }
     }
 
