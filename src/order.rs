@@ -181,7 +181,7 @@ impl Orders {
         let keys = of(true).chain(of(false)).flat_map(|it| it.edges.map(|edge| edge.held));
         let mut seen = HashSet::new();
         let keys: Vec<KeyId> = keys.filter(|key| seen.insert(*key)).collect();
-        let labels = if keys.is_empty() { HashMap::new() } else { labels(&keys) };
+        let labels = labels(&keys);
         open.iter().filter_map(|it| it.told(&labels)).map(Arc::new).collect()
     }
 

@@ -410,11 +410,15 @@ impl SeriesSet {
             self.applications.keep(label, now);
         }
         // Not all of them: those that are there now need slots too.
-        let told = self.told.iter().take(self.kept_for_told);
-        for key in told {
-            self.databases.keep(&key.database, now);
+        let is_nameless = |key: &&KeyId| {
+            self.told_resolutions.get(key).is_some_and(|resolution| resolution.lock.is_none())
+        };
+        for key in self.told.iter().filter(is_nameless).take(self.kept_for_told) {
             self.quick_keys.keep(key, now);
             self.steady_keys.keep(key, now);
+        }
+        for key in &self.told {
+            self.databases.keep(&key.database, now);
         }
         self.release_idle(now);
         if self.is_stale {

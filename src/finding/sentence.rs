@@ -439,7 +439,7 @@ pub(crate) fn render_inversion(inversion: &Inversion, side: usize, details: bool
         };
         format!("{} {did} at {:.0}", who.render(details), edge.last.at)
     };
-    format!("{}, and {}; at one moment the two may deadlock", render(here), render(there))
+    format!("{}, and {}; if both do so at once they may deadlock", render(here), render(there))
 }
 
 /// A key by its name, with what tells it from others of that name.
