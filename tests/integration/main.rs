@@ -1,9 +1,11 @@
-//! What crosses a boundary: a real PostgreSQL, a real PgBouncer, a real Prometheus and the built
-//! binary. One crate for all of it, because linking once is most of what a test run costs.
+//! What crosses a boundary: a real PostgreSQL, a real PgBouncer, a real Prometheus and Alertmanager,
+//! and the built binary. One crate for all of it, because linking once is most of what a test run
+//! costs.
 
 mod support;
 
 mod accounting;
+mod alert;
 mod blocking;
 mod event;
 mod explain;
@@ -20,6 +22,7 @@ mod pooled;
 mod preset;
 mod registry;
 mod reload;
+mod rule;
 mod scrape;
 mod search_path;
 mod state;
