@@ -8,6 +8,7 @@
 
 mod contention;
 mod expectation;
+mod gap;
 mod sentence;
 
 use std::cmp::Reverse;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use self::contention::Contentions;
 use self::expectation::Expectations;
+pub use self::gap::{Gap, Undecided};
 use self::sentence::{Evidence, Who};
 use crate::config::{Applications, Thresholds};
 use crate::registry::{DeclaredScope, Limit, Resolution, Role};
@@ -91,6 +93,8 @@ pub struct Judge {
     table_capacity: Option<u64>,
     contentions: Contentions,
     expectations: Expectations,
+    /// The first sample, on the server's clock.
+    watching_since: Option<Timestamp>,
 }
 
 /// What is judged beside a picture.
@@ -115,6 +119,7 @@ impl Judge {
             table_capacity: None,
             contentions: Contentions::default(),
             expectations: Expectations::default(),
+            watching_since: None,
         }
     }
 
@@ -125,6 +130,7 @@ impl Judge {
 
     /// Puts into a picture what is to be said of it.
     pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
+        picture.watching_since = *self.watching_since.get_or_insert(picture.at);
         self.contentions.observe(picture, moment.changes);
         let crowded = self.crowded_sessions(picture);
         let (at, in_recovery) = (picture.at, picture.in_recovery);
@@ -430,6 +436,11 @@ impl FindingKind {
         Self::Repeated,
         Self::Flapping,
     ];
+
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
+    }
 
     /// The label `finding`, the word in the JSON and the heading in the runbook.
     pub const fn as_str(self) -> &'static str {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
 use crate::blocking::{Blocker, BlockerKind};
-use crate::finding::Finding;
+use crate::finding::{Finding, Gap};
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::registry::Limit;
@@ -64,6 +64,10 @@ struct ServerJson<'a> {
     clock_offset_seconds: Option<f64>,
     looked_at: Option<LookedAt>,
     lock_table: LockTable,
+    pooled_connection: Option<bool>,
+    registry_conflicts: usize,
+    watching_since: Option<Timestamp>,
+    not_judged: Option<Vec<GapJson>>,
     locks: Option<Vec<LockJson<'a>>>,
 }
 
@@ -202,6 +206,13 @@ struct FindingJson {
 }
 
 #[derive(Serialize)]
+struct GapJson {
+    finding: &'static str,
+    in_part: bool,
+    reason: String,
+}
+
+#[derive(Serialize)]
 struct BlockerJson<'a> {
     pid: Option<Pid>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -253,6 +264,15 @@ impl<'a> ServerJson<'a> {
                 entries: picture.and(view.table_entries),
                 capacity: view.facts.table_capacity,
             },
+            pooled_connection: picture.and(view.pooled_connection),
+            registry_conflicts: view
+                .registered
+                .values()
+                .filter(|registered| registered.resolution.is_conflict())
+                .count(),
+            watching_since: picture.map(|picture| picture.watching_since),
+            not_judged: picture
+                .map(|picture| Gap::find_all(picture).iter().map(GapJson::of).collect()),
             locks: picture.map(|picture| {
                 let all = picture.locks.iter().chain(&picture.free);
                 all.map(|lock| LockJson::of(lock, picture.at, details)).collect()
@@ -409,6 +429,12 @@ impl FindingJson {
             pids: finding.pids().take(NAMED).collect(),
             sessions_count: finding.sessions.len(),
         }
+    }
+}
+
+impl GapJson {
+    fn of(gap: &Gap) -> Self {
+        Self { finding: gap.kind.as_str(), in_part: gap.is_partial(), reason: gap.render_reason() }
     }
 }
 

@@ -150,6 +150,8 @@ struct Expect {
     /// `DATABASE KEY FINDING [FIELD=VALUE]…`; fields: `severity`, `who` (pids and gids, the worst
     /// first), `text` and `remedy` as those read them who may see details.
     findings: Option<Vec<String>>,
+    /// `FINDING [FIELD=VALUE]…`, what could not be judged; fields: `part` and `reason`.
+    not_judged: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]
     samples: Vec<String>,
@@ -198,6 +200,7 @@ impl Expect {
             && self.names.is_none()
             && self.candidates.is_none()
             && self.findings.is_none()
+            && self.not_judged.is_none()
             && self.samples.is_empty()
             && self.absent.is_empty()
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 use pg_locks_exporter::blocking::{Blocker, BlockerKind};
-use pg_locks_exporter::finding::Finding;
+use pg_locks_exporter::finding::{Finding, Gap};
 use pg_locks_exporter::registry::{Candidate, Origin};
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
@@ -68,6 +68,16 @@ pub fn check(expect: &Expect, known: &Known) -> Result<(), String> {
             .flat_map(|lock| lock.findings.iter().map(move |it| finding_line(lock, it)))
             .collect();
         compare(&mut errors, "findings", expected, actual);
+    }
+    if let Some(expected) = &expect.not_judged {
+        let actual = known.picture.iter().flat_map(|it| Gap::find_all(it)).map(|gap| Line {
+            identity: gap.kind.as_str().to_owned(),
+            fields: BTreeMap::from([
+                ("part", gap.is_partial().to_string()),
+                ("reason", word(&gap.render_reason())),
+            ]),
+        });
+        compare(&mut errors, "not judged", expected, actual.collect());
     }
     for expected in &expect.samples {
         check_sample(&mut errors, expected, true, &known.exposition);
