@@ -153,7 +153,7 @@ impl NamesWatch {
 
 /// What a connection showed about who really is behind it.
 #[derive(Debug)]
-struct PoolerWatch {
+pub(crate) struct PoolerWatch {
     since: Instant,
     pid: Option<Pid>,
     proof: Option<&'static str>,
@@ -588,11 +588,13 @@ fn log_event(server: &str, event: &Event) {
 }
 
 impl PoolerWatch {
-    fn new() -> Self {
+    /// For a new connection.
+    pub(crate) fn new() -> Self {
         Self { since: now(), pid: None, proof: None }
     }
 
-    fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
+    /// Looks for proof of a pooler in a sample that the connection fetched.
+    pub(crate) fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
         let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
         if self.proof.is_some() {
             return;
@@ -616,7 +618,8 @@ impl PoolerWatch {
         };
     }
 
-    fn verdict(&self) -> Option<bool> {
+    /// Proved, or no sign of it for a while; `None` before.
+    pub(crate) fn verdict(&self) -> Option<bool> {
         match self.proof {
             Some(_) => Some(true),
             None if self.since.elapsed() >= POOLER_GRACE => Some(false),

@@ -5,6 +5,7 @@ mod support;
 
 mod accounting;
 mod blocking;
+mod check;
 mod event;
 mod explain;
 mod fault;
