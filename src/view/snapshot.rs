@@ -713,6 +713,41 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_judged_is_listed_with_the_reason() {
+        let text = "locks: [{ name: report, key: 42, max_wait: 1h }]";
+        let source = Source { name: "registry.yaml".into(), text: text.into() };
+        let (view, mut fold) = view_with(Registry::parse(&[source]).unwrap());
+        let server = render(&view, at(91), false);
+        assert_eq!(server["watching_since"], "1970-01-01T00:01:40.000000Z");
+        assert_eq!(server["registry_conflicts"], 0);
+        // The prepared one, of which it is not known how long before that it took the lock.
+        let gaps = json!([
+            {
+                "finding": "held_too_long",
+                "in_part": false,
+                "reason": "1 hold (report) may have been held for longer than was seen, and than \
+                           max_hold",
+            },
+            {
+                "finding": "waiting_too_long",
+                "in_part": true,
+                "reason": "waits that ended before the first sample, 0s ago, are not known; 1 hold \
+                           (report) may have kept others waiting",
+            },
+        ]);
+        assert_eq!(server["not_judged"], gaps);
+
+        fold.observe_names(Names::default());
+        let picture = fold.observe(&sample(), Duration::from_secs(1));
+        let server = render(&View { picture: Some(picture), ..view.clone() }, at(91), false);
+        let gaps = server["not_judged"].as_array().unwrap();
+        let vacant = gaps.iter().find(|gap| gap["finding"] == "vacant").unwrap();
+        assert_eq!(vacant["reason"], "the names of databases could not be read");
+        let down = View { picture: None, ..view };
+        assert_eq!(render(&down, at(91), false)["not_judged"], Value::Null);
+    }
+
+    #[test]
     fn persons_and_hosts_are_for_those_who_may_see_details() {
         let secrets = ["billing", "10.0.0.7", "4711", "order-4711"];
         let shown = |details| render(&view(), at(91), details).to_string();
