@@ -5,7 +5,9 @@
 //! takes what is parsed here. A flag that a file may set too has no default here, so that "not
 //! given" stays visible.
 
+pub mod check;
 pub mod registry;
+pub mod survey;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -43,6 +45,10 @@ pub enum Command {
     /// Run the exporter: poll the servers and serve what is seen to Prometheus and to people.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+
+    /// Look now and say what is wrong, with the exit code of a monitoring plugin.
+    #[command(after_long_help = check::EXAMPLES)]
+    Check(check::CheckArgs),
 
     /// Say what a key is, or name every advisory lock in a log: needs no server.
     #[command(after_long_help = EXPLAIN_EXAMPLES)]
@@ -488,7 +494,9 @@ mod tests {
         let line = format!("locks serve {line}").trim_end().replace("  ", " ");
         match parse_line(&line).unwrap().command {
             Command::Serve(args) => args,
-            other @ (Command::Explain(_) | Command::Registry(_)) => panic!("{other:?}"),
+            other @ (Command::Check(_) | Command::Explain(_) | Command::Registry(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
 
@@ -502,9 +510,15 @@ mod tests {
     fn the_help_of_every_command_is_the_one_reviewed() {
         let mut root = Cli::command().term_width(100);
         root.build();
-        for path in
-            ["serve", "registry", "registry check", "registry list", "registry suggest", "explain"]
-        {
+        for path in [
+            "serve",
+            "check",
+            "registry",
+            "registry check",
+            "registry list",
+            "registry suggest",
+            "explain",
+        ] {
             let mut command = &mut root;
             for name in path.split(' ') {
                 command = command.find_subcommand_mut(name).unwrap();
@@ -598,6 +612,7 @@ mod tests {
             "locks serve --dsn host=h user=u",
             "locks explain --jason",
             "locks explain -x",
+            "locks check --require stack",
         ] {
             assert_eq!(parse_line(line).unwrap_err().exit_code(), 2, "{line}");
         }

@@ -9,6 +9,7 @@
 mod contention;
 mod cycle;
 mod expectation;
+mod gap;
 mod inversion;
 mod pooled;
 mod sentence;
@@ -22,6 +23,7 @@ pub use self::expectation::Expectation;
 
 use self::contention::Contentions;
 use self::expectation::Expectations;
+pub use self::gap::{Gap, Undecided};
 use self::inversion::judge_inversions;
 use self::pooled::{Sharing, SharingWatch};
 pub(crate) use self::sentence::render_inversion;
@@ -111,6 +113,8 @@ pub struct Judge {
     contentions: Contentions,
     sharing: SharingWatch,
     expectations: Expectations,
+    /// The first sample, on the server's clock.
+    watching_since: Option<Timestamp>,
 }
 
 /// What is around a key when it is judged.
@@ -148,6 +152,7 @@ impl Judge {
             table_capacity: None,
             contentions: Contentions::default(),
             expectations: Expectations::default(),
+            watching_since: None,
         }
     }
 
@@ -190,6 +195,7 @@ impl Judge {
 
     /// Puts into a picture what is to be said of it.
     pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
+        picture.watching_since = *self.watching_since.get_or_insert(picture.at);
         self.contentions.observe(picture, moment.changes);
         self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
@@ -562,6 +568,11 @@ impl FindingKind {
         Self::Flapping,
         Self::OrderInversion,
     ];
+
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
+    }
 
     /// The label `finding`, the word in the JSON and the heading in the runbook.
     pub const fn as_str(self) -> &'static str {

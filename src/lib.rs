@@ -39,6 +39,7 @@
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
 //! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
 //! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
+//! | [`check`] | the command that says now what is wrong, as a monitoring plugin does | |
 //! | [`registry_command`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
@@ -122,4 +123,5 @@ pub mod snapshot;
 
 pub mod survey;
 
+pub mod check;
 pub mod registry_command;

@@ -1,23 +1,28 @@
 //! The `locks` binary: parse, start logging, run, print the error chain, exit.
 //!
 //! The only file that exits. 2 is the user's mistake, said before a port is bound or a server is
-//! asked; 1 is a failure at run time.
+//! asked; 1 is a failure at run time. `locks check` has the exit codes of a monitoring plugin.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use pg_locks_exporter::cli::registry::{CheckArgs, ListArgs, RegistryCommand, SuggestArgs};
+use pg_locks_exporter::check::{Status, Verdict};
+use pg_locks_exporter::cli::check::CheckArgs;
+use pg_locks_exporter::cli::registry::{self, ListArgs, RegistryCommand, SuggestArgs};
+use pg_locks_exporter::cli::survey::SurveyArgs;
 use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::client::Exporter;
-use pg_locks_exporter::config::{Config, Targets};
+use pg_locks_exporter::config::{Applications, Config, Targets};
 use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
+use pg_locks_exporter::snapshot::Snapshot;
 use pg_locks_exporter::state::StateFile;
 use pg_locks_exporter::survey::Survey;
 use pg_locks_exporter::{explain, logging, serve, server};
@@ -29,10 +34,14 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && is_check(std::env::args_os()) => {
+            return refuse_check(&error);
+        }
         Err(error) => error.exit(),
     };
     let outcome = match cli.command {
         Command::Serve(args) => run_serve(&args).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => Ok(run_check(&args)),
         Command::Explain(args) => run_explain(&args),
         Command::Registry(args) => match args.command {
             RegistryCommand::Check(args) => run_registry_check(&args),
@@ -44,10 +53,23 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(Failure { code, error }) => {
             // Nobody may be listening, and that is no reason for another exit code.
-            let _ = writeln!(std::io::stderr(), "locks: {error:#}");
+            let _ = writeln!(io::stderr(), "locks: {error:#}");
             ExitCode::from(code)
         }
     }
+}
+
+fn is_check(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.nth(1).is_some_and(|command| command == "check")
+}
+
+/// A monitoring plugin says in its own form that there is a mistake in its arguments.
+fn refuse_check(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let text = error.to_string();
+    let reason = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default();
+    let is_json = std::env::args_os().any(|argument| argument == "--json");
+    print_verdict(&Verdict::blind(reason.to_owned()), is_json)
 }
 
 struct Failure {
@@ -104,25 +126,25 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
 fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let registry = Registry::load(&args.registry.files, MAX_KEYS).map_err(usage)?;
     let explainer = Explainer::new(Arc::new(registry), args.database.as_deref());
-    let mut input = std::io::stdin().lock();
+    let mut input = io::stdin().lock();
     if args.what.is_empty() && input.is_terminal() {
-        let _ = writeln!(std::io::stderr(), "locks: paste log text, then press Ctrl-D");
+        let _ = writeln!(io::stderr(), "locks: paste log text, then press Ctrl-D");
     }
-    match explain::explain(args, &explainer, &mut input, &mut std::io::stdout().lock()) {
+    match explain::explain(args, &explainer, &mut input, &mut io::stdout().lock()) {
         Err(error) if !error.is_broken_pipe() => Err(failure(error)),
         Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
     }
 }
 
-fn run_registry_check(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let (sources, unreadable) = check::fetch_sources(&args.files, std::io::stdin().lock());
+fn run_registry_check(args: &registry::CheckArgs) -> Result<ExitCode, Failure> {
+    let (sources, unreadable) = check::fetch_sources(&args.files, io::stdin().lock());
     let report = check::Report::new(sources, unreadable);
-    let _ = std::io::stderr().write_all(report.render_warnings().as_bytes());
+    let _ = io::stderr().write_all(report.render_warnings().as_bytes());
     if report.is_clean() {
         return print(&report.render_summary());
     }
     let text = report.render_problems() + &report.render_summary();
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(text.as_bytes());
     Ok(ExitCode::from(FAILURE))
 }
 
@@ -134,35 +156,13 @@ fn run_registry_list(args: &ListArgs) -> Result<ExitCode, Failure> {
 }
 
 fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
-    let exporter = args.from.as_ref().map(|url| Exporter::parse(url.expose()));
-    let exporter = exporter.transpose().context("--from").map_err(usage)?;
-    let connection = exporter.is_none().then_some(&args.connection);
-    let targets = Targets::load(connection, &args.files).map_err(usage)?;
-    let registry = Registry::load(&targets.registry_files, targets.limits.values);
-    let registry = Arc::new(registry.map_err(usage)?);
-    let applications = Arc::new(targets.applications);
-    for warning in &targets.warnings {
-        warn(warning);
-    }
-    let from = exporter.as_ref().map(ToString::to_string);
-    let mut survey = match exporter {
-        Some(exporter) => Survey::Exporter(exporter),
-        None => Survey::of_servers(
-            targets.servers,
-            targets.poll.timeout,
-            &registry,
-            &applications,
-            &targets.limits,
-            targets.thresholds,
-        ),
-    };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    let Lookout { mut survey, from, registry, applications } =
+        Lookout::new(&args.survey).map_err(usage)?;
     let mut sightings = Sightings::new(registry);
     let mut down: BTreeMap<Arc<str>, String> = BTreeMap::new();
-    let looked = runtime.block_on(async {
+    let looked = runtime()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let looking = survey.look(args.samples, args.interval, |snapshot| {
+        let looking = survey.look(args.survey.samples, args.survey.interval, |snapshot| {
             for server in snapshot.servers.iter().filter(|server| !server.up) {
                 let reason = server.error.clone().unwrap_or_else(|| "it is down".to_owned());
                 down.insert(server.server.clone(), reason);
@@ -193,18 +193,97 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
     print(&sightings.render())
 }
 
+/// Whatever goes wrong, it is told as a verdict.
+fn run_check(args: &CheckArgs) -> ExitCode {
+    let verdict = look_and_judge(args).unwrap_or_else(|error| Verdict::blind(format!("{error:#}")));
+    print_verdict(&verdict, args.json)
+}
+
+fn print_verdict(verdict: &Verdict, is_json: bool) -> ExitCode {
+    let text = if is_json { verdict.render_json() } else { verdict.render_text().into() };
+    match write_out(&text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            warn(error);
+            ExitCode::from(Status::Unknown.exit_code())
+        }
+        // A reader that has seen enough takes nothing from the verdict.
+        Ok(()) | Err(_) => ExitCode::from(verdict.status().exit_code()),
+    }
+}
+
+/// The last look counts: it is the freshest, and knows of those before.
+fn look_and_judge(args: &CheckArgs) -> anyhow::Result<Verdict> {
+    let Lookout { mut survey, from, .. } = Lookout::new(&args.survey)?;
+    let mut last = Snapshot::default();
+    let looking = survey.look(args.survey.samples, args.survey.interval, |snapshot| {
+        last = snapshot;
+    });
+    runtime()
+        .map_err(|failure| failure.error)?
+        .block_on(looking)
+        .with_context(|| from.unwrap_or_default())?;
+    Ok(Verdict::of(&last, &args.require))
+}
+
+/// What a command looks at, and what it needs to understand it.
+struct Lookout {
+    survey: Survey,
+    /// The exporter, as people may see it.
+    from: Option<String>,
+    registry: Arc<Registry>,
+    applications: Arc<Applications>,
+}
+
+impl Lookout {
+    /// Reads files; nothing is asked yet. An error is the user's mistake.
+    fn new(args: &SurveyArgs) -> anyhow::Result<Self> {
+        let exporter = args.from.as_ref().map(|url| Exporter::parse(url.expose()));
+        let exporter = exporter.transpose().context("--from")?;
+        let connection = exporter.is_none().then_some(&args.connection);
+        let targets = Targets::load(connection, &args.files)?;
+        let registry = Registry::load(&targets.registry_files, targets.limits.values);
+        let registry = Arc::new(registry?);
+        let applications = Arc::new(targets.applications);
+        for warning in &targets.warnings {
+            warn(warning);
+        }
+        let from = exporter.as_ref().map(ToString::to_string);
+        let survey = match exporter {
+            Some(exporter) => Survey::Exporter(exporter),
+            None => Survey::of_servers(
+                targets.servers,
+                targets.poll.timeout,
+                &registry,
+                &applications,
+                &targets.limits,
+                targets.thresholds,
+            ),
+        };
+        Ok(Self { survey, from, registry, applications })
+    }
+}
+
+/// For a command that comes and goes.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)
+}
+
 /// To standard error, beside output that goes on.
 fn warn(warning: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "locks: {warning}");
+    let _ = writeln!(io::stderr(), "locks: {warning}");
 }
 
 /// To standard output. A reader that has seen enough, as `head` has, is no failure.
 fn print(text: &str) -> Result<ExitCode, Failure> {
-    let mut stdout = std::io::stdout();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failure(error)),
+    match write_out(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failure(error)),
         Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
     }
+}
+
+fn write_out(text: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(text).and_then(|()| stdout.flush())
 }
 
 /// A host name may stand for several addresses; all of them are listened on.

@@ -31,7 +31,7 @@ use crate::tracker::{Change, HoldId, KeyId, SessionId, Tracker, WaitId};
 use crate::view::{Holder, Party, Picture};
 
 /// An inversion is told for so long after the later of its orders was last seen.
-const OPEN: Duration = Duration::from_secs(24 * 3600);
+pub const OPEN: Duration = Duration::from_secs(24 * 3600);
 
 /// An order is remembered for so long after it was last seen. Longer than an inversion is open, so
 /// that the second order may come a day after the first; and not for good, so that an inversion ends

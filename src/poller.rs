@@ -157,7 +157,7 @@ impl NamesWatch {
 
 /// What a connection showed about who really is behind it.
 #[derive(Debug)]
-struct PoolerWatch {
+pub(crate) struct PoolerWatch {
     since: Instant,
     pid: Option<Pid>,
     proof: Option<&'static str>,
@@ -666,11 +666,13 @@ fn seconds(duration: Option<Duration>) -> Option<f64> {
 }
 
 impl PoolerWatch {
-    fn new() -> Self {
+    /// For a new connection.
+    pub(crate) fn new() -> Self {
         Self { since: now(), pid: None, proof: None }
     }
 
-    fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
+    /// Looks for proof of a pooler in a sample that the connection fetched.
+    pub(crate) fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
         let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
         if self.proof.is_some() {
             return;
@@ -694,7 +696,8 @@ impl PoolerWatch {
         };
     }
 
-    fn verdict(&self) -> Option<bool> {
+    /// Proved, or no sign of it for a while; `None` before.
+    pub(crate) fn verdict(&self) -> Option<bool> {
         match self.proof {
             Some(_) => Some(true),
             None if self.since.elapsed() >= POOLER_GRACE => Some(false),

@@ -1,6 +1,6 @@
 //! The JSON snapshot read back: what `/api/v1/locks` of an exporter says, as values.
 //!
-//! Commands that look at locks from outside (`registry suggest`) read nothing else, whether the
+//! Commands that look at locks from outside (`check`, `registry suggest`) read nothing else, whether the
 //! snapshot came over HTTP or was made by this process, so both ways show the same. What the JSON
 //! has beside the fields here is ignored: a newer exporter of the same schema may say more. A
 //! field that is left out for strangers reads like one that is unknown.
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::finding::Severity;
 use crate::key::Key;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
@@ -32,12 +33,84 @@ pub struct Server {
     /// Why not.
     #[serde(default)]
     pub error: Option<String>,
+    /// Its version, as it writes it.
+    #[serde(default)]
+    pub version: Option<Arc<str>>,
+    /// `primary` or `standby`.
+    #[serde(default)]
+    pub role: Option<Arc<str>>,
     /// When it was polled, on its own clock.
     #[serde(default)]
     pub polled_at: Option<Timestamp>,
-    /// Every key held or awaited; `None` after a failed poll.
+    /// How well it could be seen.
+    #[serde(default)]
+    pub looked_at: Option<LookedAt>,
+    /// How full its lock table is.
+    #[serde(default)]
+    pub lock_table: LockTable,
+    /// Whoever looks is behind a pooler.
+    #[serde(default)]
+    pub pooled_connection: Option<bool>,
+    /// Keys of the registry that have several names there.
+    #[serde(default)]
+    pub registry_conflicts: usize,
+    /// The first sample of whoever looks, on the server's clock.
+    #[serde(default)]
+    pub watching_since: Option<Timestamp>,
+    /// The findings that could not be judged; `None` also from an exporter that does not tell.
+    #[serde(default)]
+    pub not_judged: Option<Vec<Gap>>,
+    /// Every key held or awaited, and every other of which something is to be said; `None` after a
+    /// failed poll.
     #[serde(default)]
     pub locks: Option<Vec<Lock>>,
+}
+
+/// How well a server could be seen.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LookedAt {
+    /// In words.
+    #[serde(deserialize_with = "decode_privileges", rename = "privileges")]
+    pub privileges_sufficient: Option<bool>,
+}
+
+/// Entries of the lock table.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct LockTable {
+    /// Taken, when they were last counted.
+    #[serde(default)]
+    pub entries: Option<u64>,
+    /// Promised.
+    #[serde(default)]
+    pub capacity: Option<u64>,
+}
+
+/// A rule that could not be judged.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Gap {
+    /// Which.
+    pub finding: Arc<str>,
+    /// It was judged by all that is there now.
+    pub in_part: bool,
+    /// Why not.
+    pub reason: String,
+}
+
+/// Something about a key that somebody should look at.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Finding {
+    /// Which rule.
+    pub finding: Arc<str>,
+    /// How urgent.
+    #[serde(deserialize_with = "decode_severity")]
+    pub severity: Severity,
+    /// What was seen, in a sentence.
+    pub text: String,
+    /// What may be done.
+    pub remedy: String,
+    /// Backends that it is about, the worst first.
+    #[serde(default)]
+    pub pids: Vec<Pid>,
 }
 
 /// One key with everybody on it.
@@ -51,6 +124,12 @@ pub struct Lock {
     /// Its name; `None` for an unregistered key.
     #[serde(default)]
     pub lock: Option<Arc<str>>,
+    /// The same with its parameters; left out for strangers.
+    #[serde(default)]
+    pub display_name: Option<Arc<str>>,
+    /// Where to read what to do, from the registry.
+    #[serde(default)]
+    pub runbook: Option<Arc<str>>,
     /// Names that it may have.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
@@ -60,6 +139,9 @@ pub struct Lock {
     /// Who waits for it.
     #[serde(default)]
     pub waiters: Vec<Waiter>,
+    /// What is to be said of it.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
 }
 
 /// A name that a key may have.
@@ -92,6 +174,9 @@ pub struct Holder {
     /// Seen or proved held since, on the server's clock.
     #[serde(default)]
     pub since: Option<Timestamp>,
+    /// The time since then.
+    #[serde(default)]
+    pub seen_for_seconds: f64,
 }
 
 /// Who waits for a key.
@@ -108,6 +193,9 @@ pub struct Waiter {
     /// On the server's clock, where it tells.
     #[serde(default)]
     pub waiting_since: Option<Timestamp>,
+    /// The time since then.
+    #[serde(default)]
+    pub waited_seconds: Option<f64>,
 }
 
 /// Why bytes are no snapshot.
@@ -157,6 +245,22 @@ fn decode_scope<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Scope, D::
         Some("session") => Scope::Session,
         Some("transaction") => Scope::Transaction,
         Some(_) | None => Scope::Unknown,
+    })
+}
+
+/// A word that this version does not know is not taken lightly.
+fn decode_severity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Severity, D::Error> {
+    Ok(match &*String::deserialize(deserializer)? {
+        "warning" => Severity::Warning,
+        _ => Severity::Critical,
+    })
+}
+
+fn decode_privileges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    Ok(match Option::<String>::deserialize(deserializer)?.as_deref() {
+        Some("sufficient") => Some(true),
+        Some("unknown") | None => None,
+        Some(_) => Some(false),
     })
 }
 

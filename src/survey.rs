@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use crate::client::{self, ReadError};
 use crate::config::{self, Applications, Limits, Thresholds};
 use crate::fold::Fold;
-use crate::poller::local_now;
+use crate::poller::{PoolerWatch, local_now};
 use crate::postgres::{Connection, PollError};
 use crate::registry::{HashCheck, Registry};
 use crate::sample::Sample;
@@ -40,6 +40,10 @@ pub struct Watch {
     fold: Fold,
     view: View,
     connection: Option<Connection>,
+    /// Of this connection.
+    pooler: PoolerWatch,
+    /// Names were read once: what must be held is looked for in databases that nobody locks in.
+    has_names: bool,
     /// The hashes that the server was asked for.
     hashes_asked: Option<Arc<[HashCheck]>>,
 }
@@ -60,7 +64,16 @@ impl Survey {
             let fold = Fold::new(name.clone(), registry, applications, limits, thresholds)
                 .with_poolers(server.poolers.clone());
             let view = View { server: name, ..View::default() };
-            Watch { server, limit, fold, view, connection: None, hashes_asked: None }
+            Watch {
+                server,
+                limit,
+                fold,
+                view,
+                connection: None,
+                pooler: PoolerWatch::new(),
+                has_names: false,
+                hashes_asked: None,
+            }
         };
         Self::Servers(servers.into_iter().map(watch).collect())
     }
@@ -77,18 +90,20 @@ impl Survey {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for _ in 0..samples.get() {
             ticks.tick().await;
-            observe(self.fetch_snapshot().await?);
+            observe(self.fetch_snapshot(2 * interval).await?);
         }
         Ok(())
     }
 
-    /// Looks once. An error is one of the exporter's; servers have theirs in the snapshot.
-    pub async fn fetch_snapshot(&mut self) -> Result<Snapshot, ReadError> {
+    /// Looks once. An error is one of the exporter's; servers have theirs in the snapshot. The look
+    /// stands for the time since the one before, up to `longest_gap`.
+    pub async fn fetch_snapshot(&mut self, longest_gap: Duration) -> Result<Snapshot, ReadError> {
         match self {
             Self::Exporter(exporter) => exporter.fetch_snapshot().await,
             Self::Servers(watches) => {
                 let mut all = Snapshot::default();
-                for snapshot in join_all(watches.iter_mut().map(Watch::fetch_snapshot)).await {
+                let looks = watches.iter_mut().map(|watch| watch.fetch_snapshot(longest_gap));
+                for snapshot in join_all(looks).await {
                     all.servers.extend(snapshot?.servers);
                 }
                 Ok(all)
@@ -98,12 +113,12 @@ impl Survey {
 }
 
 impl Watch {
-    async fn fetch_snapshot(&mut self) -> Result<Snapshot, ReadError> {
+    async fn fetch_snapshot(&mut self, longest_gap: Duration) -> Result<Snapshot, ReadError> {
         match self.fetch_sample().await {
             Ok(sample) => {
-                // Counters and their bounds are of no interest here, so neither is elapsed time.
-                let picture = self.fold.observe(&sample, Duration::ZERO);
+                let picture = self.fold.observe(&sample, longest_gap);
                 self.fold.fill(&mut self.view);
+                self.view.pooled_connection = self.pooler.verdict();
                 self.view.failure = None;
                 self.view.picture = Some(picture);
             }
@@ -113,8 +128,10 @@ impl Watch {
                 self.view.picture = None;
             }
         }
+        // However long names took to read, this picture was just drawn.
+        let now = self.view.picture.as_ref().map_or_else(local_now, |picture| picture.at_local);
         // Through the same JSON as an exporter's: what one way shows the other shows too.
-        Ok(parse_snapshot(&render_snapshot([&self.view], local_now(), true))?)
+        Ok(parse_snapshot(&render_snapshot([&self.view], now, true))?)
     }
 
     async fn fetch_sample(&mut self) -> Result<Sample, PollError> {
@@ -131,10 +148,14 @@ impl Watch {
                 return Err(error);
             }
         };
-        if !self.fold.nameless(&sample).is_empty() {
+        self.pooler.observe(&sample, connection.opened_at());
+        if !self.has_names || !self.fold.nameless(&sample).is_empty() {
             // Without names the sample is still worth showing; only the connection may be lost.
             match connection.fetch_names().await {
-                Ok(names) => self.fold.observe_names(names),
+                Ok(names) => {
+                    self.fold.observe_names(names);
+                    self.has_names = true;
+                }
                 Err(error) if connection.is_usable(&error) => {}
                 Err(_) => return Ok(sample),
             }
@@ -158,6 +179,8 @@ impl Watch {
         let connecting = timeout(patience, Connection::connect(&self.server.dsn));
         let mut connection =
             connecting.await.map_err(|_| PollError::ConnectTimeout(patience))??;
+        self.pooler = PoolerWatch::new();
+        self.hashes_asked = None;
         // What the server does not tell of itself stays unknown.
         match connection.fetch_facts().await {
             Ok(()) => {

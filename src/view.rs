@@ -16,7 +16,7 @@ pub use snapshot::{SCHEMA, render_snapshot};
 
 use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
-use crate::finding::Finding;
+use crate::finding::{Finding, Undecided};
 use crate::inspected::Inspected;
 use crate::memory::Memory;
 use crate::mode::Mode;
@@ -101,6 +101,9 @@ pub struct Picture {
     pub at_local: Timestamp,
     /// The server is a standby.
     pub in_recovery: bool,
+    /// When the first sample was taken, on the server's clock: what was before is only known where a
+    /// later one proves it.
+    pub watching_since: Timestamp,
     /// Every key held or awaited, in order.
     pub locks: Vec<Lock>,
     /// Keys that nobody holds or awaits and of which something is to be said, in order.
@@ -108,6 +111,8 @@ pub struct Picture {
     /// Pairs of keys that were seen taken in both orders, the newest first; drawn without any, as
     /// locks are without findings.
     pub inversions: Vec<Arc<Inversion>>,
+    /// What entries expect of keys that were not watched for long enough to tell, in order.
+    pub undecided: Vec<Undecided>,
     /// Granted advisory rows read, before any grouping.
     pub rows_granted: usize,
     /// Waiting advisory rows read.
@@ -356,6 +361,7 @@ impl Picture {
             at: sample.at,
             at_local: sample.at_local,
             in_recovery: sample.in_recovery,
+            watching_since: sample.at,
             locks: locks
                 .into_iter()
                 .filter_map(|(id, (mut holders, mut waiters))| {
@@ -370,6 +376,7 @@ impl Picture {
                 .collect(),
             free: Vec::new(),
             inversions: Vec::new(),
+            undecided: Vec::new(),
             rows_granted: sample.advisory_rows(true),
             rows_waiting: sample.advisory_rows(false),
             databases: names.databases.len(),

@@ -110,6 +110,7 @@ fn its_configuration_loads() {
 fn every_flag_it_names_exists() {
     let help = [
         include_str!("golden/serve-help.txt"),
+        include_str!("golden/check-help.txt"),
         include_str!("golden/registry-list-help.txt"),
         include_str!("golden/registry-suggest-help.txt"),
         include_str!("golden/explain-help.txt"),

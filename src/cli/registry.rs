@@ -3,14 +3,12 @@
 //! It owns flags and their help only. What the commands do is in
 //! [`registry_command`](crate::registry_command).
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{ConnectionArgs, FileArgs, RegistryFileArgs, SecretText};
-use crate::duration::parse_duration;
+use super::RegistryFileArgs;
+use super::survey::SurveyArgs;
 
 /// `locks registry`
 #[derive(Args, Debug)]
@@ -97,41 +95,7 @@ pub struct ListArgs {
 /// Flags of `locks registry suggest`.
 #[derive(Args, Debug)]
 pub struct SuggestArgs {
-    /// Which server.
+    /// What is looked at.
     #[command(flatten)]
-    pub connection: ConnectionArgs,
-
-    /// Read a running exporter at this address instead of connecting to a server
-    ///
-    /// As in http://db-1:10187, or http://NAME:PASSWORD@db-1:10187 where it asks for one.
-    #[arg(long, value_name = "URL", help_heading = "Where to connect", conflicts_with_all = ["dsn", "dsn_file"])]
-    pub from: Option<SecretText>,
-
-    /// Which files.
-    #[command(flatten)]
-    pub files: FileArgs,
-
-    /// How often to look
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "2",
-        value_parser = parse_samples,
-        help_heading = "Looking"
-    )]
-    pub samples: NonZeroU32,
-
-    /// Time between two looks
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "1s",
-        value_parser = parse_duration,
-        help_heading = "Looking"
-    )]
-    pub interval: Duration,
-}
-
-fn parse_samples(text: &str) -> Result<NonZeroU32, &'static str> {
-    text.parse().map_err(|_| "write how many times, 1 at least")
+    pub survey: SurveyArgs,
 }

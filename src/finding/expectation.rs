@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::sentence::{Evidence, Who};
-use super::{Finding, FindingKind, Moment, is_meant};
+use super::{Finding, FindingKind, Moment, Undecided, is_meant};
 use crate::config::HolderChanges;
 use crate::key::Key;
 use crate::memory::{past, seconds};
@@ -49,6 +49,8 @@ pub struct Expectation {
 /// What was seen of one key.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 struct Expected {
+    /// When we began to look, before restarts too.
+    began: Timestamp,
     /// Time over which it was seen free at every successful poll; `None` while it is held.
     #[serde(rename = "free_for_seconds", with = "seconds")]
     free_for: Option<Duration>,
@@ -85,7 +87,7 @@ struct Repeated {
 
 impl Expectations {
     /// Folds a picture in and puts the findings into it: to the key where somebody holds or awaits
-    /// it, else among those that are free.
+    /// it, else among those that are free. What it is too early to tell goes beside them.
     pub(super) fn observe(
         &mut self,
         picture: &mut Picture,
@@ -99,6 +101,7 @@ impl Expectations {
             .map(|(series, registered)| (series, &registered.resolution))
             .collect();
         picture.free.clear();
+        picture.undecided.clear();
         let databases = oids(moment.names);
         if expecting.is_empty() {
             self.seen.clear();
@@ -140,6 +143,8 @@ impl Expectations {
             let holders = index.map_or(&[][..], |index| &picture.locks[index].holders);
             expected.observe(holders, at, moment.elapsed, resolution, most_changes);
             let findings = expected.judge(at, resolution, most_changes);
+            let undecided = expected.undecided(at, resolution, most_changes, &findings);
+            picture.undecided.extend(undecided);
             match index {
                 Some(index) => picture.locks[index].findings.extend(findings),
                 None if findings.is_empty() => {}
@@ -147,6 +152,7 @@ impl Expectations {
             }
         }
         picture.free.sort_by_key(|lock| lock.id);
+        picture.undecided.sort_by(|a, b| (a.kind, &a.lock).cmp(&(b.kind, &b.lock)));
     }
 
     /// All that is known, in the order of series.
@@ -204,6 +210,7 @@ fn free_lock(
 impl Expected {
     const fn begin(at: Timestamp) -> Self {
         Self {
+            began: at,
             free_for: None,
             counted_from: at,
             was_held: false,
@@ -230,6 +237,7 @@ impl Expected {
             self.changes.into_iter().filter_map(|change| past(change, now)).collect();
         changes.sort_unstable();
         Some(Self {
+            began: self.began.min(counted_from),
             free_for: self.free_for.map(|time| time.min(now.since(counted_from))),
             counted_from,
             was_held: self.was_held,
@@ -362,6 +370,37 @@ impl Expected {
             .map(|(kind, evidence)| Finding::of_key(kind, evidence))
             .collect()
     }
+
+    /// Of what there is no finding, that for which it is too early: what happened before the process
+    /// began to look may be one.
+    fn undecided(
+        &self,
+        at: Timestamp,
+        resolution: &Resolution,
+        most_changes: HolderChanges,
+        findings: &[Finding],
+    ) -> Vec<Undecided> {
+        let watched = at.since(self.began);
+        // Who was seen to hold it reaches back further than we look.
+        let never = |limit: Duration| (!self.was_held).then_some(limit);
+        let vacant = resolution.vacant_for.unwrap_or(VACANT_FOR);
+        let expected = [
+            (FindingKind::Vacant, resolution.must_be_held.then_some(vacant).and_then(never)),
+            (FindingKind::Missed, resolution.last_held_within.and_then(never)),
+            (FindingKind::Repeated, resolution.not_again_within),
+            (FindingKind::Flapping, resolution.must_be_held.then_some(most_changes.within)),
+        ];
+        let is_told = |kind: FindingKind| findings.iter().any(|finding| finding.kind == kind);
+        let lock: Arc<str> = resolution.label().into();
+        expected
+            .into_iter()
+            .filter_map(|(kind, needs)| Some((kind, needs?)))
+            // Time in which polls failed says nothing of a vacancy.
+            .filter(|(kind, needs)| *kind == FindingKind::Vacant || watched <= *needs)
+            .filter(|(kind, _)| !is_told(*kind))
+            .map(|(kind, needs)| Undecided { kind, lock: lock.clone(), watched, needs })
+            .collect()
+    }
 }
 
 impl LastHold {
@@ -389,6 +428,7 @@ mod tests {
 
     fn remembered() -> Expected {
         Expected {
+            began: at(60),
             free_for: Some(Duration::from_secs(50)),
             counted_from: at(100),
             was_held: true,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
 use crate::blocking::{Blocker, BlockerKind};
-use crate::finding::{Finding, render_inversion};
+use crate::finding::{Finding, Gap, render_inversion};
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::order::{Edge, Grade, Inversion};
@@ -68,6 +68,10 @@ struct ServerJson<'a> {
     clock_offset_seconds: Option<f64>,
     looked_at: Option<LookedAt>,
     lock_table: LockTable,
+    pooled_connection: Option<bool>,
+    registry_conflicts: usize,
+    watching_since: Option<Timestamp>,
+    not_judged: Option<Vec<GapJson>>,
     lock_orders: Option<Vec<InversionJson<'a>>>,
     lock_orders_count: Option<usize>,
     locks: Option<Vec<LockJson<'a>>>,
@@ -244,6 +248,13 @@ struct EdgeJson<'a> {
 }
 
 #[derive(Serialize)]
+struct GapJson {
+    finding: &'static str,
+    in_part: bool,
+    reason: String,
+}
+
+#[derive(Serialize)]
 struct BlockerJson<'a> {
     pid: Option<Pid>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -295,6 +306,15 @@ impl<'a> ServerJson<'a> {
                 entries: picture.and(view.table_entries),
                 capacity: view.facts.table_capacity,
             },
+            pooled_connection: picture.and(view.pooled_connection),
+            registry_conflicts: view
+                .registered
+                .values()
+                .filter(|registered| registered.resolution.is_conflict())
+                .count(),
+            watching_since: picture.map(|picture| picture.watching_since),
+            not_judged: picture
+                .map(|picture| Gap::find_all(picture).iter().map(GapJson::of).collect()),
             lock_orders: picture.map(|picture| {
                 let newest = picture.inversions.iter().take(LISTED_ORDERS);
                 newest.map(|one| InversionJson::of(one, details)).collect()
@@ -494,6 +514,12 @@ impl<'a> EdgeJson<'a> {
             pid: edge.who.id.pid(),
             session: SessionJson::of(&edge.who.session, details),
         }
+    }
+}
+
+impl GapJson {
+    fn of(gap: &Gap) -> Self {
+        Self { finding: gap.kind.as_str(), in_part: gap.is_partial(), reason: gap.render_reason() }
     }
 }
 
@@ -813,6 +839,41 @@ mod tests {
         assert_eq!(leader["key"]["text"], "77");
         assert_eq!(leader["findings"][0]["finding"], "vacant");
         assert_eq!(leader["findings"][0]["severity"], "critical");
+    }
+
+    #[test]
+    fn what_could_not_be_judged_is_listed_with_the_reason() {
+        let text = "locks: [{ name: report, key: 42, max_wait: 1h }]";
+        let source = Source { name: "registry.yaml".into(), text: text.into() };
+        let (view, mut fold) = view_with(Registry::parse(&[source]).unwrap());
+        let server = render(&view, at(91), false);
+        assert_eq!(server["watching_since"], "1970-01-01T00:01:40.000000Z");
+        assert_eq!(server["registry_conflicts"], 0);
+        // The prepared one, of which it is not known how long before that it took the lock.
+        let gaps = json!([
+            {
+                "finding": "held_too_long",
+                "in_part": false,
+                "reason": "1 hold (report) may have been held for longer than was seen, and than \
+                           max_hold",
+            },
+            {
+                "finding": "waiting_too_long",
+                "in_part": true,
+                "reason": "waits that ended before the first sample, 0s ago, are not known; 1 hold \
+                           (report) may have kept others waiting",
+            },
+        ]);
+        assert_eq!(server["not_judged"], gaps);
+
+        fold.observe_names(Names::default());
+        let picture = fold.observe(&sample(), Duration::from_secs(1));
+        let server = render(&View { picture: Some(picture), ..view.clone() }, at(91), false);
+        let gaps = server["not_judged"].as_array().unwrap();
+        let vacant = gaps.iter().find(|gap| gap["finding"] == "vacant").unwrap();
+        assert_eq!(vacant["reason"], "the names of databases could not be read");
+        let down = View { picture: None, ..view };
+        assert_eq!(render(&down, at(91), false)["not_judged"], Value::Null);
     }
 
     #[test]

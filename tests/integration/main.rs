@@ -7,6 +7,7 @@ mod support;
 mod accounting;
 mod alert;
 mod blocking;
+mod check;
 mod event;
 mod explain;
 mod fault;

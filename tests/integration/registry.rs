@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,24 +13,10 @@ use serde_json::Value;
 
 use crate::support::files::Files;
 use crate::support::port::Port;
+use crate::support::process::{Outcome, run};
 use crate::support::{
     Exporter, Fleet, PgBouncer, PoolMode, Postgres, eventually, eventually_within, locks, require,
 };
-
-/// What a command that ends by itself left behind.
-struct Outcome {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-/// Runs it while other tasks of the test go on.
-async fn run(mut command: Command) -> Outcome {
-    let output = tokio::task::spawn_blocking(move || command.output());
-    let output = output.await.expect("it can be waited for").expect("the binary can be run");
-    let text = |bytes| String::from_utf8(bytes).expect("it says text");
-    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
 
 async fn registry(arguments: &[&str]) -> Outcome {
     let mut command = locks(&["registry"]);

@@ -168,6 +168,8 @@ struct Expect {
     /// key first; fields: `first` and `second` (`certain` or `hint`, of who held the first, the
     /// second key), `who` (both pids) and `times` (both).
     orders: Option<Vec<String>>,
+    /// `FINDING [FIELD=VALUE]…`, what could not be judged; fields: `part` and `reason`.
+    not_judged: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]
     samples: Vec<String>,
@@ -217,6 +219,7 @@ impl Expect {
             && self.candidates.is_none()
             && self.findings.is_none()
             && self.orders.is_none()
+            && self.not_judged.is_none()
             && self.samples.is_empty()
             && self.absent.is_empty()
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 use pg_locks_exporter::blocking::{Blocker, BlockerKind};
-use pg_locks_exporter::finding::Finding;
+use pg_locks_exporter::finding::{Finding, Gap};
 use pg_locks_exporter::order::{Edge, Inversion};
 use pg_locks_exporter::registry::{Candidate, Origin};
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
@@ -73,6 +73,16 @@ pub fn check(expect: &Expect, known: &Known) -> Result<(), String> {
     if let Some(expected) = &expect.orders {
         let inversions = known.picture.iter().flat_map(|picture| &picture.inversions);
         compare(&mut errors, "orders", expected, inversions.map(|it| order_line(it)).collect());
+    }
+    if let Some(expected) = &expect.not_judged {
+        let actual = known.picture.iter().flat_map(|it| Gap::find_all(it)).map(|gap| Line {
+            identity: gap.kind.as_str().to_owned(),
+            fields: BTreeMap::from([
+                ("part", gap.is_partial().to_string()),
+                ("reason", word(&gap.render_reason())),
+            ]),
+        });
+        compare(&mut errors, "not judged", expected, actual.collect());
     }
     for expected in &expect.samples {
         check_sample(&mut errors, expected, true, &known.exposition);

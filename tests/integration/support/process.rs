@@ -98,6 +98,24 @@ impl Process {
     }
 }
 
+/// What a command that ends by itself left behind.
+pub struct Outcome {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// What it said on standard output.
+    pub stdout: String,
+    /// And on standard error.
+    pub stderr: String,
+}
+
+/// Runs a command to its end while other tasks of the test go on.
+pub async fn run(mut command: Command) -> Outcome {
+    let output = tokio::task::spawn_blocking(move || command.output());
+    let output = output.await.expect("it can be waited for").expect("the binary can be run");
+    let text = |bytes| String::from_utf8(bytes).expect("it says text");
+    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
 fn send_signal(signal: &str, id: u32) {
     // The shell's own `kill`: every system has it, and the standard library has none.
     let sent = Command::new("sh")
