@@ -5,6 +5,7 @@ mod support;
 
 mod accounting;
 mod blocking;
+mod chain;
 mod event;
 mod explain;
 mod fault;
