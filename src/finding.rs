@@ -277,7 +277,7 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
             who: Who::of_waiter(waiter),
             waited,
             limit,
-            root: waiter.roots.first().map(|root| Who::of_root(root, lock)),
+            root: waiter.roots.first().map(Who::of_root),
         }
     });
     of_waiters.or_else(|| {

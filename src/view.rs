@@ -21,6 +21,7 @@ use crate::inspected::Inspected;
 use crate::mode::Mode;
 use crate::sample::{
     Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
+    VirtualTransaction,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -252,6 +253,8 @@ pub struct Root {
     pub id: SessionId,
     /// The backend; all of it unknown for a prepared transaction.
     pub session: Arc<Session>,
+    /// The prepared transaction, where it is one and its gid is known.
+    pub prepared: Option<Arc<Prepared>>,
     /// It waits in a circle.
     pub is_in_cycle: bool,
     /// Sessions that wait for it, directly or through others.
@@ -400,14 +403,12 @@ impl<'a> Scene<'a> {
                 .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
-            prepared: sample
-                .advisory
-                .iter()
-                .filter(|group| group.pid.is_none())
-                .filter_map(|group| {
-                    let transaction = tracker.prepared(&group.transaction)?.clone();
-                    let owner = names.roles.get(&transaction.owner).cloned();
-                    Some((tracker.session_id(group), Arc::new(Prepared { transaction, owner })))
+            prepared: rows_without_backend(sample)
+                .filter_map(|transaction| {
+                    let owner = tracker.owner(None, transaction);
+                    let transaction = tracker.prepared(transaction)?.clone();
+                    let role = names.roles.get(&transaction.owner).cloned();
+                    Some((owner, Arc::new(Prepared { transaction, owner: role })))
                 })
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
@@ -437,6 +438,7 @@ impl<'a> Scene<'a> {
                 SessionId::Backend(_) => self.draw_session(&root.id, None),
                 SessionId::Prepared(_) => self.none.clone(),
             },
+            prepared: self.prepared.get(&root.id).cloned(),
             is_in_cycle: root.is_in_cycle,
             blocks: self.chains.sessions_behind(&root.id),
         }
@@ -497,6 +499,13 @@ impl<'a> Scene<'a> {
             roots: self.roots.get(id).cloned().unwrap_or_default(),
         }
     }
+}
+
+/// Whose the rows without a pid are: of prepared transactions, whatever they lock.
+fn rows_without_backend(sample: &Sample) -> impl Iterator<Item = &VirtualTransaction> {
+    let groups = sample.advisory.iter().map(|group| (group.pid, &group.transaction));
+    let rows = sample.other_locks.iter().map(|row| (row.pid, &row.transaction));
+    groups.chain(rows).filter(|(pid, _)| pid.is_none()).map(|(_, transaction)| transaction)
 }
 
 /// What everybody holds, by type. Advisory locks are counted as keys and modes, as the server's

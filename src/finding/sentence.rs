@@ -13,7 +13,7 @@ use crate::registry::{DeclaredScope, Limit};
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
-use crate::view::{Holder, Lock, Root, Session, Waiter};
+use crate::view::{Holder, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
@@ -224,11 +224,9 @@ impl Who {
         Self::of(&waiter.id, &waiter.session).unwrap_or(Self::Prepared { gid: None })
     }
 
-    /// The gid of a root is known where it holds the key.
-    pub(super) fn of_root(root: &Root, lock: &Lock) -> Self {
-        Self::of(&root.id, &root.session).unwrap_or_else(|| {
-            let holder = lock.holders.iter().find(|holder| holder.id == root.id);
-            holder.map_or(Self::Prepared { gid: None }, Self::of_holder)
+    pub(super) fn of_root(root: &Root) -> Self {
+        Self::of(&root.id, &root.session).unwrap_or_else(|| Self::Prepared {
+            gid: root.prepared.as_ref().map(|prepared| prepared.transaction.gid.clone()),
         })
     }
 

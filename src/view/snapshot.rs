@@ -427,7 +427,11 @@ impl<'a> RootJson<'a> {
     fn of(root: &'a Root, holds_key: bool, details: bool) -> Self {
         Self {
             pid: root.id.pid(),
-            gid: shown_gid(&root.id, details),
+            gid: root
+                .prepared
+                .as_ref()
+                .filter(|_| details)
+                .map(|prepared| &*prepared.transaction.gid),
             application_name: root.session.application_name.as_deref(),
             state: root.session.known_state(),
             holds_key,

@@ -16,6 +16,7 @@ mod inspect;
 mod load;
 mod lock;
 mod naming;
+mod prepared;
 mod preset;
 mod registry;
 mod reload;
