@@ -11,7 +11,7 @@ mod expectation;
 mod sentence;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -377,6 +377,9 @@ impl Finding {
     ) -> Option<Self> {
         let mut concerned: Vec<_> = concerned.collect();
         concerned.sort_by_key(|(measure, id, _)| (Reverse(*measure), *id));
+        // Whatever the lock table says, a session is told of once.
+        let mut seen = HashSet::new();
+        concerned.retain(|(_, id, _)| seen.insert(*id));
         let (measure, _, worst) = concerned.first()?;
         Some(Self {
             kind,
