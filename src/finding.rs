@@ -263,6 +263,7 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
         seen_for,
         limit,
         behind: holder.blocks,
+        root: root_of(holder),
     })
 }
 
@@ -288,9 +289,16 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
                 .then_some((contended, holder.waits_gone))
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
-            Evidence::KeepsOut { who: Who::of_holder(holder), contended, gone, limit }
+            let root = root_of(holder);
+            Evidence::KeepsOut { who: Who::of_holder(holder), contended, gone, limit, root }
         })
     })
+}
+
+/// Whom a holder waits for in the end, if it does.
+fn root_of(holder: &Holder) -> Option<Who> {
+    let roots = holder.roots.as_deref().unwrap_or_default();
+    roots.iter().find(|root| root.id != holder.id).map(Who::of_root)
 }
 
 fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {

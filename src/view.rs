@@ -193,6 +193,8 @@ pub struct Holder {
     pub transactions_seen: u32,
     /// A transaction id is assigned: it has written. `None` where there is no backend to tell.
     pub has_written: Option<bool>,
+    /// Where its own chain ends, if it waits for a lock of any type itself.
+    pub roots: Option<Arc<[Root]>>,
     /// Sessions that wait for it, directly or through others, by locks of any type.
     pub blocks: usize,
     /// The types of the locks for which somebody waits for it directly.
@@ -420,7 +422,8 @@ impl<'a> Scene<'a> {
 
     fn draw_roots(&self, tracker: &Tracker) -> HashMap<SessionId, Arc<[Root]>> {
         let mut drawn: HashMap<*const blocking::Root, Arc<[Root]>> = HashMap::new();
-        let waiters = tracker.waits().keys().map(|id| &id.waiter);
+        // A worker of somebody else's statement is not among those who wait, but its leader is.
+        let waiters = tracker.waits().keys().map(|id| &id.waiter).chain(self.chains.waiters());
         let draw = |waiter: &SessionId| {
             let roots = self.chains.roots(waiter);
             let drawn = drawn
@@ -475,6 +478,7 @@ impl<'a> Scene<'a> {
             not_before: hold.earliest_start(),
             transactions_seen: hold.transactions_seen,
             has_written: id.pid().map(|pid| self.writers.contains(&pid)),
+            roots: self.roots.get(id).cloned(),
             blocks: chains.sessions_behind(id),
             blocks_through: chains.blocks_through(id).into_iter().map(Arc::from).collect(),
             frees_next: chains.next_holders(hold_id.key, id),

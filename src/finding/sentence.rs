@@ -18,20 +18,86 @@ use crate::view::{Holder, Root, Session, Waiter};
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
 pub(super) enum Evidence {
-    HeldTooLong { who: Who, since: Timestamp, seen_for: Duration, limit: Limit, behind: usize },
-    WaitingTooLong { who: Who, waited: Duration, limit: Limit, root: Option<Who> },
-    KeepsOut { who: Who, contended: Duration, gone: u32, limit: Limit },
-    Stuck { who: Who, contended: Duration, idle_for: Duration, limit: Limit, behind: usize },
-    IdleInTransaction { who: Who, idle_for: Duration, is_aborted: bool, limit: Limit },
-    Prepared { who: Who, prepared_for: Duration, limit: Limit },
-    HoldsBackVacuum { who: Who, age: u32, limit: u32 },
-    TooManyKeys { who: Who, keys: usize, limit: usize },
-    UnexpectedHolder { who: Who, since: Timestamp },
-    UnexpectedScope { who: Who, since: Timestamp, declared: DeclaredScope },
-    Vacant { free_for: Duration, limit: Duration, was_held: bool },
-    Missed { missed_for: Duration, limit: Duration, was_held: bool },
-    Repeated { who: Who, since: Timestamp, previous: Timestamp, limit: Duration },
-    Flapping { count: u32, within: Duration },
+    HeldTooLong {
+        who: Who,
+        since: Timestamp,
+        seen_for: Duration,
+        limit: Limit,
+        behind: usize,
+        /// Where the holder's own chain ends, if it waits.
+        root: Option<Who>,
+    },
+    WaitingTooLong {
+        who: Who,
+        waited: Duration,
+        limit: Limit,
+        root: Option<Who>,
+    },
+    /// `root` as above.
+    KeepsOut {
+        who: Who,
+        contended: Duration,
+        gone: u32,
+        limit: Limit,
+        root: Option<Who>,
+    },
+    Stuck {
+        who: Who,
+        contended: Duration,
+        idle_for: Duration,
+        limit: Limit,
+        behind: usize,
+    },
+    IdleInTransaction {
+        who: Who,
+        idle_for: Duration,
+        is_aborted: bool,
+        limit: Limit,
+    },
+    Prepared {
+        who: Who,
+        prepared_for: Duration,
+        limit: Limit,
+    },
+    HoldsBackVacuum {
+        who: Who,
+        age: u32,
+        limit: u32,
+    },
+    TooManyKeys {
+        who: Who,
+        keys: usize,
+        limit: usize,
+    },
+    UnexpectedHolder {
+        who: Who,
+        since: Timestamp,
+    },
+    UnexpectedScope {
+        who: Who,
+        since: Timestamp,
+        declared: DeclaredScope,
+    },
+    Vacant {
+        free_for: Duration,
+        limit: Duration,
+        was_held: bool,
+    },
+    Missed {
+        missed_for: Duration,
+        limit: Duration,
+        was_held: bool,
+    },
+    Repeated {
+        who: Who,
+        since: Timestamp,
+        previous: Timestamp,
+        limit: Duration,
+    },
+    Flapping {
+        count: u32,
+        within: Duration,
+    },
 }
 
 /// A session, as a sentence speaks of it.
@@ -53,13 +119,14 @@ const NO_LEASE: &str = "the program may go on working without the lock";
 impl Evidence {
     pub(super) fn render_text(&self, details: bool) -> String {
         match self {
-            Self::HeldTooLong { who, since, seen_for, limit, behind } => {
+            Self::HeldTooLong { who, since, seen_for, limit, behind, root } => {
                 format!(
-                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}",
+                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}",
                     who.render(details),
                     render_age(*seen_for),
                     render_limit(*limit),
                     render_behind(*behind),
+                    render_root(root.as_ref(), details),
                 )
             }
             Self::WaitingTooLong { who, waited, limit, root } => {
@@ -74,7 +141,7 @@ impl Evidence {
                     render_limit(*limit),
                 )
             }
-            Self::KeepsOut { who, contended, gone, limit } => {
+            Self::KeepsOut { who, contended, gone, limit, root } => {
                 let gone = match gone {
                     0 => String::new(),
                     1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
@@ -87,9 +154,10 @@ impl Evidence {
                     }
                 };
                 format!(
-                    "{} was seen to keep {kept_out}; max_wait is {}{gone}",
+                    "{} was seen to keep {kept_out}; max_wait is {}{gone}{}",
                     who.render(details),
                     render_limit(*limit),
+                    render_root(root.as_ref(), details),
                 )
             }
             Self::Stuck { who, contended, idle_for, limit, behind } => format!(
@@ -165,10 +233,15 @@ impl Evidence {
 
     pub(super) fn render_remedy(&self, details: bool) -> String {
         match self {
+            Self::HeldTooLong { who, root: Some(root), .. }
+            | Self::KeepsOut { who, root: Some(root), .. } => {
+                format!("{}; or {}", root.render_release(details), who.render_release(details))
+            }
             Self::HeldTooLong { who, .. }
+            | Self::KeepsOut { who, .. }
+            | Self::Stuck { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
-            Self::KeepsOut { who, .. } | Self::Stuck { who, .. } => who.render_release(details),
             Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
             Self::WaitingTooLong { who, root: Some(root), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
@@ -320,6 +393,14 @@ fn render_behind(behind: usize) -> String {
     }
 }
 
+/// A holder that waits is held up itself: ending it would free its keys, and change nothing for
+/// whoever comes next.
+fn render_root(root: Option<&Who>, details: bool) -> String {
+    root.map_or_else(String::new, |root| {
+        format!("; it waits itself, and its chain ends at {}", root.render(details))
+    })
+}
+
 fn render_limit(limit: Limit) -> String {
     match limit {
         Limit::Of(limit) => render_duration(limit),
@@ -353,6 +434,7 @@ mod tests {
             seen_for: Duration::from_secs(3_725),
             limit: Limit::Of(Duration::from_secs(900)),
             behind,
+            root: None,
         }
     }
 

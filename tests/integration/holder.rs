@@ -224,7 +224,7 @@ async fn a_lock_for_each_row_is_told_before_the_lock_table_is_full() {
     let greedy_keys = locks.iter().filter(|lock| lock["holders"][0]["pid"] == greedy.pid());
     assert_eq!(greedy_keys.count(), 90, "it asked for one");
     let findings = locks.iter().flat_map(|lock| lock["findings"].as_array().into_iter().flatten());
-    let findings: Vec<_> = findings.collect();
+    let findings: Vec<_> = findings.filter(|it| it["finding"] == "too_many_keys").collect();
     assert_eq!(findings.len(), 1, "{findings:#?}");
     assert_eq!(findings[0]["pids"], json!([worker.pid()]));
     let text = findings[0]["text"].as_str().expect("a sentence");

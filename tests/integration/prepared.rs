@@ -50,6 +50,9 @@ fn assert_waits_for(lock: &Lock, waiter: &Session, gid: &str) {
 async fn a_prepared_transaction_is_the_root_of_its_waiter_before_and_after_a_restart() {
     require!(Postgres);
     let mut postgres = stage().await;
+    if postgres.major_version() < 14 {
+        return; // It does not tell when a wait began.
+    }
     let registry = "locks: [{ name: payment, key: 4242, max_wait: 1s }]";
     let exporter = watch(&postgres, registry).await;
     let payer = postgres.session("pay-2pc").await;

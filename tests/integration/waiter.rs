@@ -105,6 +105,9 @@ async fn a_holder_that_its_timeout_ends_lets_the_next_in_and_is_no_end_of_a_wait
 async fn clients_that_give_up_and_come_back_behind_an_idle_holder_are_kept_out_by_it() {
     require!(Postgres);
     let postgres = Postgres::start().await;
+    if postgres.major_version() < 14 {
+        return; // It does not tell when a wait began.
+    }
     let exporter = watch(&postgres).await;
     let holder = postgres.holds("apply", "334").await;
     let checkout = postgres.session("checkout").await;
