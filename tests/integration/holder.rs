@@ -78,12 +78,14 @@ async fn a_client_that_vanished_without_a_word_is_an_idle_holder_like_any_other(
     let holder = lock.only_holder();
     let expected = other
         .rows(&format!(
-            "SELECT state, host(client_addr), client_port, wait_event_type || '/' || wait_event
+            "SELECT state, host(client_addr), client_port, wait_event_type || '/' || wait_event,
+                 to_char(state_change AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')
              FROM pg_stat_activity WHERE pid = {pid}"
         ))
         .await
         .swap_remove(0);
-    let shown = ["state", "client_addr", "client_port", "wait_event"].map(|field| {
+    let fields = ["state", "client_addr", "client_port", "wait_event", "state_since"];
+    let shown = fields.map(|field| {
         let value = &holder[field];
         value.as_str().map_or_else(|| value.to_string(), str::to_owned)
     });
@@ -91,6 +93,9 @@ async fn a_client_that_vanished_without_a_word_is_an_idle_holder_like_any_other(
     assert_eq!(holder["scope"], "session");
     assert!(holder["held_at_least_seconds"].as_f64().is_some_and(|age| age > 1.0), "{holder}");
     assert_eq!(lock.count("waiters"), 0, "who only tries does not wait");
+    let keepalive = other.value("SHOW tcp_keepalives_idle").await.expect("a number");
+    let told = &exporter.snapshot().await["tcp_keepalives_idle_seconds"];
+    assert_eq!(told.to_string(), keepalive, "until then nobody asks whether it lives");
     let finding = lock.finding("held_too_long");
     let text = finding["text"].as_str().expect("a sentence");
     let begins = format!("seen held by session {pid} (liquibase) since ");
