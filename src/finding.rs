@@ -15,7 +15,7 @@ mod pooled;
 mod sentence;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -376,6 +376,7 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
         seen_for,
         limit,
         behind: holder.blocks,
+        root: root_of(holder),
     })
 }
 
@@ -401,10 +402,17 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
                 .then_some((contended, holder.waits_gone))
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
-            let (who, doubt) = (Who::of_holder(holder), NameDoubt::of(holder));
-            Evidence::KeepsOut { who, doubt, contended, gone, limit }
+            let (who, doubt, root) =
+                (Who::of_holder(holder), NameDoubt::of(holder), root_of(holder));
+            Evidence::KeepsOut { who, doubt, contended, gone, limit, root }
         })
     })
+}
+
+/// Whom a holder waits for in the end, if it does.
+fn root_of(holder: &Holder) -> Option<Who> {
+    let roots = holder.roots.as_deref().unwrap_or_default();
+    roots.iter().find(|root| root.id != holder.id).map(Who::of_root)
 }
 
 fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {
@@ -492,6 +500,9 @@ impl Finding {
     ) -> Option<Self> {
         let mut concerned: Vec<_> = concerned.collect();
         concerned.sort_by_key(|(measure, id, _)| (Reverse(*measure), *id));
+        // Whatever the lock table says, a session is told of once.
+        let mut seen = HashSet::new();
+        concerned.retain(|(_, id, _)| seen.insert(*id));
         let (measure, _, worst) = concerned.first()?;
         let evidence = evidence(worst, *measure);
         let sessions = concerned.iter().map(|(_, id, _)| (*id).clone()).collect();

@@ -185,6 +185,10 @@ pub struct Facts {
     pub system_identifier: Option<Arc<str>>,
     /// `max_prepared_transactions > 0`: whether anything can be prepared.
     pub prepared_transactions_allowed: Option<bool>,
+    /// `tcp_keepalives_idle` as it is on our own connection, the system's where the server leaves it to
+    /// that: for so long, at least, a client that vanished without a word passes for one that is
+    /// idle. Unknown over a Unix socket.
+    pub keepalive_after: Option<Duration>,
 }
 
 /// Names of databases and roles, read separately, so that a locked catalog costs names and no poll.

@@ -23,7 +23,7 @@ use crate::mode::Mode;
 use crate::order::Inversion;
 use crate::sample::{
     Backend, ClientAddress, DatabaseOid, Facts, FailureReason, Names, Pid, PreparedTransaction,
-    RoleOid, Sample, State,
+    RoleOid, Sample, State, VirtualTransaction,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -214,6 +214,8 @@ pub struct Holder {
     pub transactions_seen: u32,
     /// A transaction id is assigned: it has written. `None` where there is no backend to tell.
     pub has_written: Option<bool>,
+    /// Where its own chain ends, if it waits for a lock of any type itself.
+    pub roots: Option<Arc<[Root]>>,
     /// Sessions that wait for it, directly or through others, by locks of any type.
     pub blocks: usize,
     /// The types of the locks for which somebody waits for it directly.
@@ -429,16 +431,12 @@ impl<'a> Scene<'a> {
                 .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
-            // Each has the lock on its own transaction id, whatever else it holds.
-            prepared: sample
-                .other_locks
-                .iter()
-                .filter(|row| row.pid.is_none() && row.granted)
-                .filter_map(|row| {
-                    let transaction = tracker.prepared(&row.transaction)?.clone();
-                    let owner = names.roles.get(&transaction.owner).cloned();
-                    let id = tracker.owner(row.pid, &row.transaction);
-                    Some((id, Arc::new(Prepared { transaction, owner })))
+            prepared: rows_without_backend(sample)
+                .filter_map(|transaction| {
+                    let owner = tracker.owner(None, transaction);
+                    let transaction = tracker.prepared(transaction)?.clone();
+                    let role = names.roles.get(&transaction.owner).cloned();
+                    Some((owner, Arc::new(Prepared { transaction, owner: role })))
                 })
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
@@ -450,7 +448,8 @@ impl<'a> Scene<'a> {
 
     fn draw_roots(&self, tracker: &Tracker) -> HashMap<SessionId, Arc<[Root]>> {
         let mut drawn: HashMap<*const blocking::Root, Arc<[Root]>> = HashMap::new();
-        let waiters = tracker.waits().keys().map(|id| &id.waiter);
+        // A worker of somebody else's statement is not among those who wait, but its leader is.
+        let waiters = tracker.waits().keys().map(|id| &id.waiter).chain(self.chains.waiters());
         let draw = |waiter: &SessionId| {
             let roots = self.chains.roots(waiter);
             let drawn = drawn
@@ -506,6 +505,7 @@ impl<'a> Scene<'a> {
             not_before: hold.earliest_start(),
             transactions_seen: hold.transactions_seen,
             has_written: id.pid().map(|pid| self.writers.contains(&pid)),
+            roots: self.roots.get(id).cloned(),
             blocks: chains.sessions_behind(id),
             blocks_through: chains.blocks_through(id).into_iter().map(Arc::from).collect(),
             frees_next: chains.next_holders(hold_id.key, id),
@@ -530,6 +530,13 @@ impl<'a> Scene<'a> {
             roots: self.roots.get(id).cloned().unwrap_or_default(),
         }
     }
+}
+
+/// Whose the rows without a pid are: of prepared transactions, whatever they lock.
+fn rows_without_backend(sample: &Sample) -> impl Iterator<Item = &VirtualTransaction> {
+    let groups = sample.advisory.iter().map(|group| (group.pid, &group.transaction));
+    let rows = sample.other_locks.iter().map(|row| (row.pid, &row.transaction));
+    groups.chain(rows).filter(|(pid, _)| pid.is_none()).map(|(_, transaction)| transaction)
 }
 
 /// What everybody holds, by type. Advisory locks are counted as keys and modes, as the server's

@@ -30,6 +30,8 @@ pub(super) enum Evidence {
         seen_for: Duration,
         limit: Limit,
         behind: usize,
+        /// Where the holder's own chain ends, if it waits.
+        root: Option<Who>,
     },
     WaitingTooLong {
         who: Who,
@@ -37,12 +39,14 @@ pub(super) enum Evidence {
         limit: Limit,
         root: Option<Who>,
     },
+    /// `root` as above.
     KeepsOut {
         who: Who,
         doubt: NameDoubt,
         contended: Duration,
         gone: u32,
         limit: Limit,
+        root: Option<Who>,
     },
     Stuck {
         who: Who,
@@ -151,14 +155,15 @@ const NO_LEASE: &str = "the program may go on working without the lock";
 impl Evidence {
     pub(super) fn render_text(&self, details: bool) -> String {
         match self {
-            Self::HeldTooLong { who, doubt, since, seen_for, limit, behind } => {
+            Self::HeldTooLong { who, doubt, since, seen_for, limit, behind, root } => {
                 format!(
-                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}",
+                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}{}",
                     who.render(details),
                     render_age(*seen_for),
                     render_limit(*limit),
                     render_behind(*behind),
                     doubt.render(),
+                    render_root(root.as_ref(), details),
                 )
             }
             Self::WaitingTooLong { who, waited, limit, root } => {
@@ -173,7 +178,7 @@ impl Evidence {
                     render_limit(*limit),
                 )
             }
-            Self::KeepsOut { who, doubt, contended, gone, limit } => {
+            Self::KeepsOut { who, doubt, contended, gone, limit, root } => {
                 let gone = match gone {
                     0 => String::new(),
                     1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
@@ -186,10 +191,11 @@ impl Evidence {
                     }
                 };
                 format!(
-                    "{} was seen to keep {kept_out}; max_wait is {}{gone}{}",
+                    "{} was seen to keep {kept_out}; max_wait is {}{gone}{}{}",
                     who.render(details),
                     render_limit(*limit),
                     doubt.render(),
+                    render_root(root.as_ref(), details),
                 )
             }
             Self::Stuck { who, doubt, contended, idle_for, limit, behind } => format!(
@@ -288,7 +294,13 @@ impl Evidence {
 
     pub(super) fn render_remedy(&self, details: bool) -> String {
         match self {
+            Self::HeldTooLong { who, root: Some(root), .. }
+            | Self::KeepsOut { who, root: Some(root), .. } => {
+                format!("{}; or {}", root.render_release(details), who.render_release(details))
+            }
             Self::HeldTooLong { who, .. }
+            | Self::KeepsOut { who, .. }
+            | Self::Stuck { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
             Self::HiddenCycle { waiter, blocked, root, .. } => format!(
@@ -298,7 +310,6 @@ impl Evidence {
                 blocked.render(details),
                 root.render(details),
             ),
-            Self::KeepsOut { who, .. } | Self::Stuck { who, .. } => who.render_release(details),
             Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
             Self::WaitingTooLong { who, root: Some(root), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
@@ -576,6 +587,14 @@ fn render_behind(behind: usize) -> String {
     }
 }
 
+/// A holder that waits is held up itself: ending it would free its keys, and change nothing for
+/// whoever comes next.
+fn render_root(root: Option<&Who>, details: bool) -> String {
+    root.map_or_else(String::new, |root| {
+        format!("; it waits itself, and its chain ends at {}", root.render(details))
+    })
+}
+
 fn render_limit(limit: Limit) -> String {
     match limit {
         Limit::Of(limit) => render_duration(limit),
@@ -610,6 +629,7 @@ mod tests {
             seen_for: Duration::from_secs(3_725),
             limit: Limit::Of(Duration::from_secs(900)),
             behind,
+            root: None,
         }
     }
 

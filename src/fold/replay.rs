@@ -1,6 +1,7 @@
 //! Random samples through everything pure, up to the text of a scrape: whatever a server answers,
-//! no row is lost, no series comes twice, nothing goes back, and nothing grows without bound;
-//! whatever registry comes in between, what it still calls the same keeps all it has.
+//! no row is lost, no series comes twice, nothing goes back, nothing grows without bound, and nothing
+//! is found twice or of somebody who is not there; whatever registry comes in between, what it still
+//! calls the same keeps all it has.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -8,12 +9,17 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::config::HolderChanges;
+use crate::finding::{Finding, FindingKind};
 use crate::key::Key;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
 use crate::mode::Mode;
-use crate::registry::{Source, UNREGISTERED};
-use crate::sample::{Backend, DatabaseName, KeyGroup, Pid, State, VirtualTransaction};
+use crate::registry::{Limit, Source, UNREGISTERED};
+use crate::sample::{
+    Backend, DatabaseName, KeyGroup, LockRow, LockTag, Pid, PreparedTransaction, State,
+    TransactionId, VirtualTransaction,
+};
 use crate::series::{Counters, LockSeries, OTHER};
 use crate::tracker::SessionId;
 use crate::view::{Polls, View};
@@ -37,6 +43,27 @@ locks:
   - { name: anywhere, key: 2, max_wait: 3s }
   - { name: tenants, key: { pair: [7, '*'] }, databases: [app], owner: growth }
   - { name: armed, key: 1, databases: [app], last_held_within: 1h }
+";
+
+/// Whatever may be asked of a key is asked of one of these, and soon.
+const STRICT: &str = "
+defaults:
+  max_hold: 3s
+  max_wait: 2s
+  unregistered: { max_hold: 2s, max_wait: 1s }
+locks:
+  - name: armed
+    key: 1
+    databases: [app]
+    scope: transaction
+    holders: [a]
+    must_be_held: true
+    vacant_for: 2s
+    last_held_within: 3s
+    not_again_within: 1h
+  - { name: tenants, key: { pair: [7, '*'] }, databases: [app], scope: session, max_hold: unlimited }
+  - { name: anywhere, key: 2, max_idle_in_transaction: 2s, max_wait: unlimited }
+  - { name: standby-only, key: 3, databases: [app], must_be_held: true, vacant_for: 1s, role: standby }
 ";
 
 /// What may replace it: the armed ones are always named, moved about and with other limits; the
@@ -82,6 +109,21 @@ impl Replay {
         Self { registry, fold, view, now: Timestamp::from_unix_micros(0) }
     }
 
+    /// With every rule likely to find something.
+    fn strict() -> Self {
+        let thresholds = Thresholds {
+            idle_in_transaction: SECOND,
+            prepared: 2 * SECOND,
+            snapshot_age: 40,
+            keys_per_session: 2,
+            holder_changes: HolderChanges { count: 1, within: 20 * SECOND },
+        };
+        let mut replay = Self::new();
+        replay.fold.judge = Judge::new(thresholds, Arc::default());
+        replay.reload(STRICT);
+        replay
+    }
+
     fn reload(&mut self, text: &str) {
         self.registry = registry(text);
         self.fold.observe_registry(self.registry.clone());
@@ -93,6 +135,7 @@ impl Replay {
     }
 
     fn observe(&mut self, advisory: Vec<KeyGroup>, backends: Option<Vec<Backend>>) -> Sample {
+        let (other_locks, prepared) = prepared_of(&advisory);
         let sample = Sample {
             at: self.now,
             at_local: self.now,
@@ -101,9 +144,9 @@ impl Replay {
             own_pid: Pid(1),
             in_recovery: false,
             advisory,
-            other_locks: Vec::new(),
+            other_locks,
             backends,
-            prepared: Some(Vec::new()),
+            prepared: Some(prepared),
             table_entries: None,
         };
         let picture = self.fold.observe(&sample, 2 * SECOND);
@@ -161,6 +204,47 @@ fn group(pid: Option<i32>, database: DatabaseOid, key: Key, granted: bool) -> Ke
     }
 }
 
+/// Every other transaction without a backend is known as prepared long ago, by a gid that reads like
+/// its number.
+fn prepared_of(advisory: &[KeyGroup]) -> (Vec<LockRow>, Vec<PreparedTransaction>) {
+    let mut seen = HashSet::new();
+    let without_backend = advisory.iter().filter(|group| group.pid.is_none());
+    without_backend
+        .filter(|group| group.transaction.local_id().is_some_and(|id| id.is_multiple_of(2)))
+        .filter(|group| seen.insert(group.transaction.clone()))
+        .zip(700..)
+        .map(|(group, number)| {
+            let transaction = TransactionId(number);
+            let row = LockRow {
+                tag: LockTag {
+                    locktype: "transactionid".into(),
+                    database: None,
+                    relation: None,
+                    page: None,
+                    tuple: None,
+                    virtualxid: None,
+                    transactionid: Some(transaction),
+                    object: None,
+                    objsubid: None,
+                },
+                pid: None,
+                transaction: group.transaction.clone(),
+                mode: Mode::Exclusive,
+                granted: true,
+                wait_start: None,
+            };
+            let prepared = PreparedTransaction {
+                transaction,
+                gid: group.transaction.as_str().into(),
+                prepared_at: Timestamp::from_unix_micros(0),
+                owner: RoleOid(10),
+                database: group.database,
+            };
+            (row, prepared)
+        })
+        .unzip()
+}
+
 fn backend(pid: i32, application_name: &str) -> Backend {
     Backend {
         pid: Pid(pid),
@@ -216,6 +300,7 @@ fn random_backend(&(pid, name, state, change): &Activity, now: Timestamp) -> Bac
         state,
         state_change: (change % 7 != 0).then(|| Timestamp::from_unix_micros(moved)),
         backend_start: (change % 5 != 0).then(|| Timestamp::from_unix_micros(-i64::from(name % 2))),
+        snapshot_age: (change % 3 != 0).then_some(u32::from(name)),
         ..backend(
             i32::from(pid % 8),
             ["", "a", "b\n", "other", "c", "d", "(none)"][usize::from(name) % 7],
@@ -265,6 +350,116 @@ fn check_rows(sample: &Sample, picture: &Picture) -> TestCaseResult {
     }
     prop_assert_eq!(held, rows(true));
     prop_assert_eq!(awaited, rows(false));
+    Ok(())
+}
+
+const ABOUT_THE_KEY: [FindingKind; 4] =
+    [FindingKind::Vacant, FindingKind::Missed, FindingKind::Repeated, FindingKind::Flapping];
+const ABOUT_HOLDERS: [FindingKind; 7] = [
+    FindingKind::HeldTooLong,
+    FindingKind::Stuck,
+    FindingKind::HolderIdleInTransaction,
+    FindingKind::HeldByPreparedTransaction,
+    FindingKind::TooManyKeys,
+    FindingKind::UnexpectedHolder,
+    FindingKind::UnexpectedScope,
+];
+const ABOUT_WAITERS: [FindingKind; 2] =
+    [FindingKind::WaitingTooLong, FindingKind::WaiterHoldsBackVacuum];
+
+/// Each rule speaks once of a key, of those who are there, in one line, and as its predicate says.
+fn check_findings(picture: &Picture) -> TestCaseResult {
+    for lock in picture.locks.iter().chain(&picture.free) {
+        let of = |kind: FindingKind| lock.findings.iter().find(move |it| it.kind == kind);
+        let sessions = |finding: Option<&Finding>| -> BTreeSet<SessionId> {
+            finding.into_iter().flat_map(|it| it.sessions.iter().cloned()).collect()
+        };
+        let holders: BTreeSet<_> = lock.holders.iter().map(|it| it.id.clone()).collect();
+        let waiters: BTreeSet<_> = lock.waiters.iter().map(|it| it.id.clone()).collect();
+        let kinds: BTreeSet<_> = lock.findings.iter().map(|it| it.kind).collect();
+        prop_assert_eq!(kinds.len(), lock.findings.len(), "found twice: {:?}", lock.findings);
+        for finding in &lock.findings {
+            let context = || format!("{finding:?} of {lock:?}");
+            prop_assert_eq!(finding.severity, finding.kind.severity());
+            let concerned = sessions(Some(finding));
+            prop_assert_eq!(concerned.len(), finding.sessions.len(), "told twice: {}", context());
+            let is_there = if ABOUT_THE_KEY.contains(&finding.kind) {
+                concerned.is_empty()
+            } else if ABOUT_HOLDERS.contains(&finding.kind) {
+                concerned.is_subset(&holders)
+            } else if finding.kind == FindingKind::WaiterHoldsBackVacuum {
+                concerned.is_subset(&waiters)
+            } else {
+                concerned.iter().all(|it| holders.contains(it) || waiters.contains(it))
+            };
+            prop_assert!(is_there, "told of somebody else: {}", context());
+            let is_about_sessions =
+                ABOUT_HOLDERS.contains(&finding.kind) || ABOUT_WAITERS.contains(&finding.kind);
+            prop_assert!(
+                !(is_about_sessions && concerned.is_empty()),
+                "told of nobody: {}",
+                context()
+            );
+            for details in [false, true] {
+                for text in [finding.render_text(details), finding.render_remedy(details)] {
+                    prop_assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
+                }
+            }
+        }
+        let seen_too_long = |limit: Duration| {
+            let holders = lock.holders.iter();
+            holders
+                .filter(move |it| picture.at.since(it.since) > limit)
+                .map(|it| it.id.clone())
+                .collect::<BTreeSet<_>>()
+        };
+        let expected = match lock.label.resolution.max_hold {
+            Limit::Of(limit) => seen_too_long(limit),
+            Limit::Unlimited => BTreeSet::new(),
+        };
+        prop_assert_eq!(sessions(of(FindingKind::HeldTooLong)), expected, "{:?}", lock);
+        prop_assert!(
+            of(FindingKind::Stuck).is_none() || of(FindingKind::WaitingTooLong).is_some(),
+            "stuck, though nobody waits for too long: {lock:?}"
+        );
+        prop_assert!(
+            of(FindingKind::Vacant).is_none() || lock.holders.is_empty(),
+            "vacant, and held: {lock:?}"
+        );
+        let unknown = lock.holders.iter().filter(|it| it.session.state == State::Unknown);
+        let unknown: BTreeSet<_> = unknown.map(|it| it.id.clone()).collect();
+        for kind in [FindingKind::Stuck, FindingKind::HolderIdleInTransaction] {
+            prop_assert!(
+                sessions(of(kind)).is_disjoint(&unknown),
+                "what is unknown satisfies no rule: {lock:?}"
+            );
+        }
+    }
+    for lock in &picture.free {
+        prop_assert!(lock.holders.is_empty() && lock.waiters.is_empty(), "not free: {lock:?}");
+        prop_assert!(!lock.findings.is_empty(), "nothing to be said: {lock:?}");
+    }
+    let mut ids: Vec<_> = picture.locks.iter().chain(&picture.free).map(|it| it.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    prop_assert_eq!(ids.len(), picture.locks.len() + picture.free.len(), "a key came twice");
+    Ok(())
+}
+
+/// The gauge counts whom findings are about, each session once in a series, and keys.
+fn check_finding_gauge(picture: &Picture, text: &str) -> TestCaseResult {
+    let mut concerned: BTreeMap<_, (BTreeSet<&SessionId>, usize)> = BTreeMap::new();
+    for lock in picture.locks.iter().chain(&picture.free) {
+        for finding in &lock.findings {
+            let (sessions, keys) = concerned.entry((&lock.label.series, finding.kind)).or_default();
+            sessions.extend(&finding.sessions);
+            *keys += usize::from(finding.sessions.is_empty());
+        }
+    }
+    let expected: usize = concerned.values().map(|(sessions, keys)| sessions.len() + keys).sum();
+    let samples = text.lines().filter(|line| line.starts_with("pg_advisory_lock_findings{"));
+    let found: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    prop_assert_eq!(found, f64::from(u32::try_from(expected).unwrap()));
     Ok(())
 }
 
@@ -405,6 +600,18 @@ proptest! {
             let text = replay.render();
             check_armed(&replay, &text)?;
             check_sums(&replay, &text)?;
+        }
+    }
+
+    #[test]
+    fn random_polls_are_judged_once_a_rule_and_of_those_who_are_there(
+        polls in prop::collection::vec(any::<RandomPoll>(), 1..25)
+    ) {
+        let mut replay = Replay::strict();
+        for poll in &polls {
+            replay.observe_random(poll);
+            check_findings(replay.picture())?;
+            check_finding_gauge(replay.picture(), &replay.render())?;
         }
     }
 
@@ -556,4 +763,41 @@ fn keys_that_count_under_other_keep_what_the_registry_says_of_each() {
     assert_eq!(candidates[0], ["immich-backup-database"]);
     assert_eq!(candidates[1], ["authentik-migrations"]);
     assert!(candidates[2].is_empty());
+}
+
+/// A test of rules that find nothing would say little.
+#[test]
+fn a_thousand_random_polls_are_judged_by_each_rule() {
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let mut replay = Replay::strict();
+    let mut found: BTreeMap<FindingKind, usize> = BTreeMap::new();
+    let mut last: RandomPoll = Default::default();
+    for number in 0..1000_u16 {
+        let (gap, mut rows, activity) =
+            any::<RandomPoll>().new_tree(&mut runner).unwrap().current();
+        // Most of a poll is as it was, so that something lasts.
+        if !number.is_multiple_of(8) {
+            rows.truncate(1);
+            rows.extend(last.1.iter().skip(1).take(10));
+        }
+        // A leader that comes, goes and is another one then.
+        let leader = 40 + u8::try_from(number / 10 % 3).unwrap();
+        let is_led = number % 10 < 5;
+        rows.insert(0, if is_led { (leader, 5, 4, 6, 0) } else { (50, 5, 3, 6, 0) });
+        let activity = if number.is_multiple_of(4) { activity } else { last.2.take() };
+        last = (gap, rows, activity);
+        replay.observe_random(&last);
+        check_findings(replay.picture()).unwrap();
+        if number.is_multiple_of(10) {
+            check_finding_gauge(replay.picture(), &replay.render()).unwrap();
+        }
+        for lock in replay.picture().locks.iter().chain(&replay.picture().free) {
+            lock.findings.iter().for_each(|it| *found.entry(it.kind).or_default() += 1);
+        }
+    }
+    let expected = [&ABOUT_THE_KEY[..], &ABOUT_HOLDERS, &ABOUT_WAITERS].concat();
+    let silent: Vec<_> = expected.iter().filter(|it| !found.contains_key(it)).collect();
+    assert!(silent.is_empty(), "never found: {silent:?}; found: {found:?}");
 }

@@ -330,6 +330,10 @@ impl Connection {
             table_capacity: u64::try_from(row.try_get::<_, i64>(1)?).ok(),
             prepared_transactions_allowed: Some(row.try_get::<_, i64>(2)? > 0),
             system_identifier: row.try_get::<_, Option<&str>>(3)?.map(Arc::from),
+            keepalive_after: u64::try_from(row.try_get::<_, i64>(5)?)
+                .ok()
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
         };
         let brought: Vec<&str> = row.try_get(4)?;
         self.settings = Settings {

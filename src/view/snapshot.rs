@@ -68,6 +68,7 @@ struct ServerJson<'a> {
     clock_offset_seconds: Option<f64>,
     looked_at: Option<LookedAt>,
     lock_table: LockTable,
+    tcp_keepalives_idle_seconds: Option<u64>,
     pooled_connection: Option<bool>,
     registry_conflicts: usize,
     watching_since: Option<Timestamp>,
@@ -143,6 +144,7 @@ struct SessionJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     client_port: Option<Option<i32>>,
     state: Option<&'a str>,
+    state_since: Option<Timestamp>,
     wait_event: Option<&'a str>,
 }
 
@@ -306,6 +308,7 @@ impl<'a> ServerJson<'a> {
                 entries: picture.and(view.table_entries),
                 capacity: view.facts.table_capacity,
             },
+            tcp_keepalives_idle_seconds: view.facts.keepalive_after.map(|time| time.as_secs()),
             pooled_connection: picture.and(view.pooled_connection),
             registry_conflicts: view
                 .registered
@@ -380,6 +383,7 @@ impl<'a> SessionJson<'a> {
             client_addr: details.then_some(session.client_addr),
             client_port: details.then_some(session.client_port),
             state: session.known_state(),
+            state_since: session.state_since,
             wait_event: session.wait_event.as_deref(),
         }
     }

@@ -85,6 +85,8 @@ struct Tally {
     waiters: usize,
     soft: usize,
     uncertain: usize,
+    /// States in which an order that is told to be uncertain was the other way round.
+    doubtful: usize,
     cycles: usize,
     prepared: usize,
     workers: usize,
@@ -135,6 +137,7 @@ async fn every_waiter_waits_for_whom_the_server_says() {
         });
     }
     eprintln!("{tally:#?}");
+    assert!(tally.doubtful <= 1 + states / 1000, "more than chance: {tally:?}");
 }
 
 #[tokio::test]
@@ -498,7 +501,15 @@ fn check(
         let id = SessionId::Backend(Pid(*waiter));
         let blockers: Vec<_> = chains.blockers(&id).collect();
         let found: BTreeSet<i32> = blockers.iter().map(|blocker| number(&blocker.id)).collect();
-        if found != *expected || chains.blocker_count(&id) != blockers.len() {
+        if chains.blocker_count(&id) != blockers.len() {
+            return Err(format!("{waiter} waits for {blockers:?}, and not that many are told"));
+        }
+        if found != *expected {
+            let mut differing = found.symmetric_difference(expected);
+            if differing.all(|other| is_order_doubtful(chains, *waiter, *other)) {
+                tally.doubtful += 1;
+                return Ok(());
+            }
             return Err(format!("{waiter} waits for {blockers:?}, the server says {expected:?}"));
         }
         let soft = blockers.iter().filter(|it| it.kind == BlockerKind::Soft);
@@ -514,6 +525,17 @@ fn check(
         tally.workers += usize::from(pid.is_some_and(|pid| leaders.contains_key(&pid.0)));
     }
     Ok(())
+}
+
+/// Whether the two stand in one queue in an order that is told to be uncertain. Who was let in front
+/// of a waiter that has given up since may stand further ahead than any sample can show.
+fn is_order_doubtful(chains: &Chains, one: i32, other: i32) -> bool {
+    let is_told = |behind: i32, ahead: i32| {
+        chains.blockers(&SessionId::Backend(Pid(behind))).any(|blocker| {
+            number(&blocker.id) == ahead && blocker.kind == BlockerKind::Soft && !blocker.is_certain
+        })
+    };
+    is_told(one, other) || is_told(other, one)
 }
 
 /// Roots and the number of those behind, as they follow from the server's own edges.

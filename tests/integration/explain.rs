@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{Postgres, eventually, locks, require};
 
 /// Runs the command to its end on this input.
-fn explain(arguments: &[&str], input: &[u8]) -> Output {
+pub fn explain(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = start(&mut locks(&[&["explain"], arguments].concat()));
     // A command that does not read its input ends before it has all of it.
     let _ = child.stdin.take().expect("it has one").write_all(input);
@@ -21,7 +21,7 @@ fn start(command: &mut Command) -> std::process::Child {
     command.spawn().expect("the binary is built")
 }
 
-fn json(output: &Output) -> Value {
+pub fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("it is one object")
 }

@@ -16,18 +16,19 @@ use crate::support::{DEADLINE, Exporter, Postgres, Session, eventually, require}
 use crate::watch::{CLOCK, Watch, elapsed, holding, moment, now};
 
 /// Sessions that do something over and over while a test polls.
-struct Workers {
+pub struct Workers {
     end: Rc<Cell<bool>>,
     working: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    fn new() -> Workers {
+    /// Nobody yet.
+    pub fn new() -> Workers {
         Workers { end: Rc::default(), working: Vec::new() }
     }
 
     /// Lets a session begin again until told to end. Within a [`LocalSet`].
-    fn add(&mut self, session: Session, mut turn: impl AsyncFnMut(&Session) + 'static) {
+    pub fn add(&mut self, session: Session, mut turn: impl AsyncFnMut(&Session) + 'static) {
         let end = Rc::clone(&self.end);
         self.working.push(tokio::task::spawn_local(async move {
             while !end.get() {
@@ -36,7 +37,8 @@ impl Workers {
         }));
     }
 
-    async fn end(self) {
+    /// Ends them all, each after its turn.
+    pub async fn end(self) {
         self.end.set(true);
         for worker in self.working {
             worker.await.expect("no worker fails");

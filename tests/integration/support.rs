@@ -20,6 +20,7 @@ pub mod prometheus;
 pub mod relay;
 pub mod scrape;
 pub mod session;
+pub mod snapshot;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -141,6 +141,31 @@ impl Postgres {
         self.process = Some(process);
     }
 
+    /// Starts a standby that streams from this server, which is restarted for its data to be copied.
+    /// A standby lacks nothing that was committed before, and needs no tool but the server.
+    pub async fn start_standby(&mut self) -> Postgres {
+        self.stop().await;
+        let home = make_home();
+        copy_folder(&self.data(), &home.path().join("data")).expect("the data can be copied");
+        self.start_again().await;
+        let port = Port::reserve();
+        let binaries = self.binaries.clone();
+        let mut standby = Postgres { process: None, port, binaries, home };
+        let own = format!(
+            "port = {}\nunix_socket_directories = '{}'\nprimary_conninfo = \
+             'host=127.0.0.1 port={} user=postgres'\nhot_standby = on\n",
+            standby.port(),
+            standby.home.path().display(),
+            self.port()
+        );
+        let configuration = standby.data().join("postgresql.conf");
+        let settings = fs::read_to_string(&configuration).expect("the copy has its settings");
+        write_private(&configuration, &(settings + &own));
+        write_private(&standby.data().join("standby.signal"), "");
+        standby.start_again().await;
+        standby
+    }
+
     /// [`Postgres::stop`], then [`Postgres::start_again`].
     pub async fn restart(&mut self) {
         self.stop().await;

@@ -29,6 +29,13 @@ pub struct Burst {
     pub answers: usize,
 }
 
+/// What becomes of the server's end of a connection whose client is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenClientLeaves {
+    Tell,
+    KeepSilent,
+}
+
 /// A running relay. It goes on until dropped.
 pub struct Relay {
     address: SocketAddr,
@@ -39,6 +46,16 @@ pub struct Relay {
 impl Relay {
     /// Listens on a free port of loopback and passes everything on to the server.
     pub async fn start(postgres: &Postgres) -> Relay {
+        Relay::start_with(postgres, WhenClientLeaves::Tell).await
+    }
+
+    /// The same, but the server is never told that a client is gone, as behind a cable that was
+    /// pulled.
+    pub async fn start_half_open(postgres: &Postgres) -> Relay {
+        Relay::start_with(postgres, WhenClientLeaves::KeepSilent).await
+    }
+
+    async fn start_with(postgres: &Postgres, when_client_leaves: WhenClientLeaves) -> Relay {
         let server = SocketAddr::from(([127, 0, 0, 1], postgres.port()));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("a listener has an address");
@@ -48,7 +65,7 @@ impl Relay {
             // Dropped with this task, and every connection with it.
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(relay(client, server, Arc::clone(&shared)));
+                connections.spawn(relay(client, server, Arc::clone(&shared), when_client_leaves));
             }
         });
         Relay { address, bursts, accepting: accepting.abort_handle() }
@@ -82,6 +99,7 @@ async fn relay(
     mut client: TcpStream,
     server: SocketAddr,
     bursts: Arc<Mutex<Vec<Burst>>>,
+    when_client_leaves: WhenClientLeaves,
 ) -> io::Result<()> {
     let mut server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
@@ -98,6 +116,10 @@ async fn relay(
         from_server.buffer.reserve(1 << 16);
         tokio::select! {
             read = client.read_buf(&mut from_client.buffer) => {
+                let is_gone = !matches!(read, Ok(1..));
+                if is_gone && when_client_leaves == WhenClientLeaves::KeepSilent {
+                    return std::future::pending().await;
+                }
                 let bytes = from_client.newest(read?)?;
                 server.write_all(bytes).await?;
                 if is_started {
