@@ -276,6 +276,7 @@ impl Judge {
             of_holders(FindingKind::PooledBackend, lock, measure, |holder, (worst, _)| {
                 severity = worst;
                 let sharing = sharing(holder).unwrap_or_default();
+                let sharing = sharing.with_namesakes(holder, around.sessions);
                 let (who, since) = (Who::of_holder(holder), holder.since);
                 Evidence::PooledBackend { who, since, sharing: Box::new(sharing) }
             });
@@ -285,7 +286,7 @@ impl Judge {
     fn sharing(&self, lock: &Lock, holder: &Holder, around: Surroundings<'_>) -> Option<Sharing> {
         let holders = lock.label.resolution.holders.as_deref();
         let may_hold = |name: &str| holders.is_some_and(|holders| self.matches(holders, name));
-        self.sharing.judge(lock, holder, may_hold, around.sessions, around.own_pooler)
+        self.sharing.judge(lock, holder, may_hold, around.own_pooler)
     }
 
     /// Whether a name, as it is rewritten, is one of these.

@@ -52,6 +52,8 @@ pub struct Fold {
     memory: Option<Arc<Memory>>,
     /// What an earlier process knew, until the next sample.
     recalled: Option<Memory>,
+    /// First names from then, until activity tells which backends are still the same.
+    recalled_names: Vec<FirstName>,
 }
 
 /// A number that stands for a name we do not have.
@@ -92,6 +94,7 @@ impl Fold {
             is_remembered: false,
             memory: None,
             recalled: None,
+            recalled_names: Vec::new(),
         }
     }
 
@@ -140,6 +143,7 @@ impl Fold {
         self.series.forget_sights();
         self.judge.forget_expectations();
         (self.recalled, self.memory) = (None, None);
+        self.recalled_names.clear();
     }
 
     /// What is to be remembered; empty before the first sample.
@@ -275,9 +279,12 @@ impl Fold {
         let changes = self.tracker.observe(sample, declared);
         if let Some(memory) = self.recalled.take() {
             self.judge.recall_idle_names(&memory.first_names);
-            self.tracker.recall_first_names(memory.first_names);
+            self.recalled_names = memory.first_names;
             self.series.recall(memory.last_held, sample);
             self.judge.recall(memory.expectations, sample.at);
+        }
+        if sample.backends.is_some() {
+            self.tracker.recall_first_names(std::mem::take(&mut self.recalled_names));
         }
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);

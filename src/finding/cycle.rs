@@ -17,7 +17,7 @@ use crate::blocking::{Awaited, Backwards};
 use crate::sample::{ClientAddress, DatabaseOid, RoleOid};
 use crate::timestamp::Timestamp;
 use crate::tracker::{KeyId, SessionId};
-use crate::view::{Holder, Lock, Picture, Session, Waiter};
+use crate::view::{Holder, Lock, NAMED, Picture, Session, Waiter};
 
 /// What clients of one program have in common. What is hidden, or has no name, is no program's.
 #[derive(PartialEq, Eq)]
@@ -50,11 +50,8 @@ pub(super) fn find(
     let mut findings = HashMap::new();
     for lock in picture.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
         let mut cycles: Vec<Cycle<'_>> = Vec::new();
-        // One that nobody waits for through others cannot be the end of such a chain.
-        for root in lock.holders.iter().filter(|holder| holder.blocks > 1) {
-            let limit = lock.label.resolution.max_wait;
-            let is_idle = idle_for(root, picture.at).and_then(|it| longer(it, limit)).is_some();
-            let Some(program) = Program::of(&root.session).filter(|_| is_idle) else { continue };
+        for root in idle_holders(lock, picture.at) {
+            let Some(program) = Program::of(&root.session) else { continue };
             if may_be_shared(program.address) {
                 continue;
             }
@@ -66,6 +63,19 @@ pub(super) fn find(
         }
     }
     findings
+}
+
+/// Holders that have been idle for too long before somebody who waits through others, the longest
+/// first: of a key that very many share, a few are enough to look at.
+fn idle_holders(lock: &Lock, at: Timestamp) -> Vec<&Holder> {
+    let limit = lock.label.resolution.max_wait;
+    let idle = |holder: &Holder| idle_for(holder, at).and_then(|time| longer(time, limit));
+    // One that nobody waits for through others is not at the end of such a chain.
+    let holders = lock.holders.iter().filter(|holder| holder.blocks > 1);
+    let mut holders: Vec<_> =
+        holders.filter_map(|holder| Some((Reverse(idle(holder)?), &holder.id, holder))).collect();
+    holders.sort_by_key(|(idle, id, _)| (*idle, *id));
+    holders.into_iter().map(|(.., holder)| holder).take(NAMED).collect()
 }
 
 /// Looks for circles that end at one holder of a key.

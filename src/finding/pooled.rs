@@ -118,6 +118,18 @@ pub(super) enum Sign {
 }
 
 impl Sharing {
+    /// The same, with who else goes by the first name now.
+    pub(super) fn with_namesakes(
+        mut self,
+        holder: &Holder,
+        sessions: &HashMap<Pid, Arc<Session>>,
+    ) -> Self {
+        if let (Some(change), Some(pid)) = (&mut self.change, holder.id.pid()) {
+            change.elsewhere = elsewhere(pid, &holder.session, &change.first, sessions);
+        }
+        self
+    }
+
     /// A name alone may be the program's own doing, and an address alone shows no second client.
     pub(super) const fn severity(&self) -> Severity {
         match (&self.change, self.sign) {
@@ -150,7 +162,10 @@ impl SharingWatch {
     /// Folds a picture in.
     pub(super) fn observe(&mut self, picture: &Picture) {
         let renamed = self.observe_backends(picture);
-        let mut recalled = std::mem::take(&mut self.recalled);
+        // Which backend it is that holds something is told by activity, and may be told later.
+        let is_read = !picture.sessions.is_empty();
+        let mut recalled =
+            if is_read { std::mem::take(&mut self.recalled) } else { HashMap::new() };
         if renamed.is_empty() && recalled.is_empty() && self.holds.is_empty() {
             return;
         }
@@ -202,7 +217,6 @@ impl SharingWatch {
         lock: &Lock,
         holder: &Holder,
         may_hold: impl Fn(&str) -> bool,
-        sessions: &HashMap<Pid, Arc<Session>>,
         own_pooler: Option<ClientAddress>,
     ) -> Option<Sharing> {
         if holder.scope != Scope::Session {
@@ -212,10 +226,9 @@ impl SharingWatch {
         let address = holder.session.client_address();
         let is_listed = address.is_some_and(|address| self.is_pooler(address));
         let change = self.holds.get(&pid).and_then(|holds| holds.get(&lock.id)?.change(may_hold));
-        let Some(mut change) = change else {
+        let Some(change) = change else {
             return is_listed.then_some(Sharing { change: None, sign: Some(Sign::Listed) });
         };
-        change.elsewhere = elsewhere(pid, &holder.session, &change.first, sessions);
         // Everybody on the machine may come over its socket.
         let is_ours = matches!(address, Some(ClientAddress::Ip(_))) && address == own_pooler;
         let has_other_host = has_other_host(&change.first, &change.other);

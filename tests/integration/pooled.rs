@@ -314,6 +314,51 @@ async fn clients_of_one_name_are_told_apart_from_a_program_by_the_listed_address
 }
 
 #[tokio::test]
+async fn clients_of_one_name_are_told_apart_by_the_host_that_their_pooler_adds_to_it() {
+    require!(Postgres, PgBouncer);
+    let postgres = Postgres::start().await;
+    let add_host = "application_name_add_host = 1";
+    let pooler = PgBouncer::start_with(&postgres, PoolMode::Transaction, 2, add_host).await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres")).start().await;
+    exporter.scrape_fresh().await;
+    let first = pooler.session("web").await;
+    first.run("SELECT pg_advisory_lock(7)").await;
+    let lock = lock_now(&exporter, "7").await;
+    assert!(finding(&lock, "pooled_backend").is_none(), "one client so far: {lock:#}");
+    let second = pooler.session("web").await;
+    second.run("SELECT 1").await;
+    let lock = found(&exporter, "7", &["pooled_backend"]).await;
+    let pooled = finding(&lock, "pooled_backend").unwrap();
+    assert_eq!(pooled["severity"], "critical");
+    assert_says(&pooled["text"], &["web - 127.0.0.1:", "host and port that the pooler adds"]);
+}
+
+#[tokio::test]
+async fn an_exporter_behind_the_pooler_itself_makes_a_changed_name_critical() {
+    require!(Postgres, PgBouncer);
+    let postgres = Postgres::start().await;
+    let pooler = PgBouncer::start(&postgres, PoolMode::Transaction, 2).await;
+    // A backend that is older than the exporter's connection shows what it connects through.
+    let observer = pooler.session("observer").await;
+    let age = "SELECT now() - backend_start > '1.5s' FROM pg_stat_activity \
+               WHERE pid = pg_backend_pid()";
+    eventually("the backend is old", async || {
+        assert_eq!(observer.value(age).await.as_deref(), Some("t"));
+    })
+    .await;
+    let exporter = Exporter::watching(&pooler.dsn("app")).start().await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_pooled_connection").is(1.0);
+    let direct = postgres.holds("nightly", "7").await;
+    lock_now(&exporter, "7").await;
+    direct.run("SET application_name = 'reports'").await;
+    let lock = found(&exporter, "7", &["pooled_backend"]).await;
+    let pooled = finding(&lock, "pooled_backend").unwrap();
+    assert_eq!(pooled["severity"], "critical");
+    assert_says(&pooled["text"], &["a pooler at its client address serves our own connection too"]);
+}
+
+#[tokio::test]
 async fn the_pooled_applications_of_the_fleet_are_found_out() {
     require!(Postgres, PgBouncer);
     let postgres = Postgres::start().await;

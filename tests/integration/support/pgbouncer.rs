@@ -44,6 +44,16 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// Starts a pooler with at most `backends` connections per database and role.
     pub async fn start(postgres: &Postgres, mode: PoolMode, backends: u32) -> PgBouncer {
+        PgBouncer::start_with(postgres, mode, backends, "").await
+    }
+
+    /// [`PgBouncer::start`] with more lines of `pgbouncer.ini`.
+    pub async fn start_with(
+        postgres: &Postgres,
+        mode: PoolMode,
+        backends: u32,
+        lines: &str,
+    ) -> PgBouncer {
         let home = make_home();
         let port = Port::reserve();
         let users = home.path().join("users.txt");
@@ -62,7 +72,8 @@ impl PgBouncer {
                  auth_file = {users}\n\
                  admin_users = postgres\n\
                  pool_mode = {mode}\n\
-                 default_pool_size = {backends}\n",
+                 default_pool_size = {backends}\n\
+                 {lines}\n",
                 server = postgres.port(),
                 port = port.number(),
                 users = users.display(),
