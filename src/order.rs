@@ -106,15 +106,15 @@ pub struct Inversion {
 /// What orders are read off.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// The sample,
+    /// What the poll saw.
     pub sample: &'a Sample,
-    /// folded in here;
+    /// What is known of holds and waits, this poll included.
     pub tracker: &'a Tracker,
-    /// what it changed,
+    /// What the poll changed.
     pub changes: &'a [Change],
-    /// the picture of it,
+    /// What it is drawn as.
     pub picture: &'a Picture,
-    /// and the one before.
+    /// What the poll before it, if there was one, was drawn as.
     pub before: Option<&'a Picture>,
 }
 
