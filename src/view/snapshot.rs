@@ -867,6 +867,18 @@ mod tests {
                 "reason": "waits that ended before the first sample, 0s ago, are not known; 1 hold \
                            (report) may have kept others waiting",
             },
+            {
+                "finding": "pooled_backend",
+                "in_part": true,
+                "reason": "names before the first sample are not known; 1 hold (report) may have \
+                           begun under another",
+            },
+            {
+                "finding": "order_inversion",
+                "in_part": true,
+                "reason": "orders in which keys were taken before the first sample, 0s ago, are not \
+                           known",
+            },
         ]);
         assert_eq!(server["not_judged"], gaps);
 
