@@ -58,7 +58,7 @@ pub(super) fn find(
             let backwards = backwards.get_or_insert_with(|| picture.chains.backwards());
             cycles.extend(Search { picture, lock, root, program }.run(backwards));
         }
-        if let Some(finding) = render(lock, picture, cycles) {
+        if let Some(finding) = finding_of(lock, picture, cycles) {
             findings.insert(lock.id, finding);
         }
     }
@@ -167,7 +167,7 @@ impl<'a> Program<'a> {
 }
 
 /// One finding a key: about the waiters that have to go, whose victims have waited longest in front.
-fn render(lock: &Lock, picture: &Picture, mut cycles: Vec<Cycle<'_>>) -> Option<Finding> {
+fn finding_of(lock: &Lock, picture: &Picture, mut cycles: Vec<Cycle<'_>>) -> Option<Finding> {
     cycles.sort_by_key(|cycle| (Reverse(cycle.blocked_for), &cycle.waiter.id));
     // A key shared by two idle holders may be closed twice by one waiter.
     let mut seen = HashSet::new();
