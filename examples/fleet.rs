@@ -62,6 +62,8 @@ mod key {
     pub const TENANT: &str = "99";
     /// S15. Tenant 5 and resource 42 packed into one number, 21474836522.
     pub const TENANT_RESOURCE: &str = "(5::bigint << 32) | 42";
+    /// S17. Rows that a batch locks one by one.
+    pub const BATCH: [&str; 3] = ["1700001", "1700002", "1700003"];
 }
 
 /// Plays applications that take advisory locks, against a PostgreSQL server.
@@ -133,6 +135,7 @@ pub async fn run(
     }
     play!(s1_cron, s2_signup, s4_settlement, s5_ledger, s6_alike, s6_extremes, s7_report);
     play!(s8_rows, s8_limit, s9_transfers, s10_inventory, s13_tenant, s13_bare_tenant, s15_packed);
+    play!(s17_batches);
     if pooler {
         play!(s3_pooled_signup, s12_billing);
     }
@@ -334,28 +337,44 @@ async fn s8_limit(servers: &Servers) -> Result {
 /// the server's deadlock detector, or a timeout, ends one of them.
 async fn s9_transfers(servers: &Servers) -> Result {
     let [one, other] = key::ACCOUNTS;
-    let there = transfer(servers, "transfer-there", one, other);
-    let back = transfer(servers, "transfer-back", other, one);
-    let (there, back) = tokio::join!(there, back);
-    // One of them fails by design; what else goes wrong is told.
-    for outcome in [there, back] {
+    let there = lock_in_order(servers, "transfer-there", [one, other]);
+    let back = lock_in_order(servers, "transfer-back", [other, one]);
+    of_whom_one_fails(there, back).await?;
+    seconds(2).await;
+    Ok(())
+}
+
+/// What fails by design is no news; what else goes wrong is told.
+async fn of_whom_one_fails(
+    one: impl Future<Output = Result>,
+    other: impl Future<Output = Result>,
+) -> Result {
+    let (one, other) = tokio::join!(one, other);
+    for outcome in [one, other] {
         match outcome {
             Err(error) if is_expected(&error) => {}
             outcome => outcome?,
         }
     }
-    seconds(2).await;
     Ok(())
 }
 
-async fn transfer(servers: &Servers, application: &str, from: &str, to: &str) -> Result {
+/// Locks one key a second, in one transaction.
+async fn lock_in_order<'a>(
+    servers: &Servers,
+    application: &str,
+    keys: impl IntoIterator<Item = &'a str>,
+) -> Result {
     let app = servers.app(application).await?;
     // Only a superuser may ask the detector for patience; others are looked at for a second.
     let _ = app.run("SET deadlock_timeout = '4s'").await;
     app.run("SET lock_timeout = '8s'").await?;
-    app.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({from})")).await?;
-    seconds(1).await;
-    app.run(&format!("SELECT pg_advisory_xact_lock({to}); COMMIT")).await
+    app.run("BEGIN").await?;
+    for key in keys {
+        app.run(&format!("SELECT pg_advisory_xact_lock({key})")).await?;
+        seconds(1).await;
+    }
+    app.run("COMMIT").await
 }
 
 /// S10: waiters that give up after two seconds and come back. No single wait is long, and yet
@@ -447,6 +466,17 @@ async fn s15_packed(servers: &Servers) -> Result {
     worker.run(&format!("SELECT pg_advisory_lock({})", key::TENANT_RESOURCE)).await?;
     seconds(8).await;
     worker.unlock(key::TENANT_RESOURCE).await?;
+    seconds(2).await;
+    Ok(())
+}
+
+/// S17: two batches fetch the same rows and lock them one by one, the one in ascending order of id,
+/// the other in descending. They meet in the middle.
+async fn s17_batches(servers: &Servers) -> Result {
+    let ascending = lock_in_order(servers, "batch-ascending", key::BATCH);
+    let descending = key::BATCH.into_iter().rev();
+    let descending = lock_in_order(servers, "batch-descending", descending);
+    of_whom_one_fails(ascending, descending).await?;
     seconds(2).await;
     Ok(())
 }
@@ -573,11 +603,12 @@ async fn create_database(servers: &Servers, database: &str) -> Result {
     Ok(())
 }
 
-/// Ends what would outlive the fleet: locks that a pooler keeps, and transfers that wait for each
+/// Ends what would outlive the fleet: locks that a pooler keeps, and sessions that wait for each
 /// other, of which the server would notice only later that their clients are gone.
 async fn end_lasting_holders(servers: &Servers) -> Result {
     let operator = servers.app("operator").await?;
-    for key in [key::POOLED_SIGNUP, key::BILLING, key::ACCOUNTS[0], key::ACCOUNTS[1]] {
+    let waiting = key::ACCOUNTS.into_iter().chain(key::BATCH);
+    for key in [key::POOLED_SIGNUP, key::BILLING].into_iter().chain(waiting) {
         operator.end_holders(key).await?;
     }
     Ok(())

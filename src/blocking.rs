@@ -13,7 +13,7 @@ mod graph;
 mod queue;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -197,6 +197,20 @@ impl Chains {
         self.requests_of(waiter).iter().map(|(queue, _)| &self.awaited[*queue])
     }
 
+    /// Since when a session waits. `None` where that is not known, and where it waits for several
+    /// locks at once.
+    pub fn waiting_since(&self, waiter: &SessionId) -> Option<Timestamp> {
+        match self.requests_of(waiter) {
+            [(queue, index)] => self.queues[*queue].waiting()[*index].start,
+            _ => None,
+        }
+    }
+
+    /// The same chains, to be followed from those who are waited for.
+    pub fn backwards(&self) -> Backwards<'_> {
+        Backwards { chains: self, edges: self.graph.reversed() }
+    }
+
     /// Everybody who waits for a lock, of any type.
     pub fn waiters(&self) -> impl Iterator<Item = &SessionId> {
         self.requests.keys().map(|node| &self.sessions[*node])
@@ -261,6 +275,47 @@ impl Chains {
             });
             self.roots.insert(*node, named.clone());
         }
+    }
+}
+
+/// Chains, from their ends to those who wait.
+#[derive(Debug)]
+pub struct Backwards<'a> {
+    chains: &'a Chains,
+    /// For each node of the graph, who waits for it.
+    edges: Vec<Vec<Node>>,
+}
+
+impl<'a> Backwards<'a> {
+    /// Who waits for one of these, directly or through others that `passes` lets through: each once,
+    /// with one of those for whom it waits. Nobody is visited twice, however many ways there are.
+    pub fn waiters_behind<'b>(
+        &self,
+        ids: impl IntoIterator<Item = &'b SessionId>,
+        passes: impl Fn(&SessionId) -> bool,
+    ) -> Vec<(&'a SessionId, &'a SessionId)> {
+        let chains = self.chains;
+        let starts = ids.into_iter().filter_map(|id| chains.node(id));
+        let mut open: VecDeque<(Node, Node)> = starts.map(|node| (node, node)).collect();
+        let mut is_seen: HashSet<Node> = open.iter().map(|(node, _)| *node).collect();
+        let mut found = Vec::new();
+        while let Some((node, start)) = open.pop_front() {
+            for waiter in &self.edges[node] {
+                if !is_seen.insert(*waiter) {
+                    continue;
+                }
+                // What all who wait for the same share is nobody.
+                let Some(id) = chains.sessions.get(*waiter) else {
+                    open.push_back((*waiter, start));
+                    continue;
+                };
+                found.push((id, &chains.sessions[start]));
+                if passes(id) {
+                    open.push_back((*waiter, start));
+                }
+            }
+        }
+        found
     }
 }
 

@@ -116,6 +116,9 @@ pub struct ServeArgs {
     /// Which files.
     #[command(flatten)]
     pub files: FileArgs,
+    /// What to remember.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// How often.
     #[command(flatten)]
     pub poll: PollArgs,
@@ -184,6 +187,25 @@ pub struct RegistryFileArgs {
         value_delimiter = ','
     )]
     pub files: Vec<PathBuf>,
+}
+
+/// Where to remember.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Files")]
+pub struct StateArgs {
+    /// File that remembers over a restart what was seen of keys
+    ///
+    /// When registered keys were last held and by whom, how long they were free, and what present
+    /// holders were called at first: a job that was missed or ran twice is found although the
+    /// exporter was started again meanwhile. Made if it is not there, in a folder that this user
+    /// can write to; each exporter needs a file of its own.
+    #[arg(
+        long = "state.file",
+        value_name = "FILE",
+        env = "LOCKS_STATE_FILE",
+        hide_env_values = true
+    )]
+    pub file: Option<PathBuf>,
 }
 
 /// How often to look.
@@ -305,8 +327,9 @@ pub struct LogArgs {
 
     /// Log every hold and wait that is seen to begin or end
     ///
-    /// Otherwise only holds of named locks that last 10 s or longer, once they have and when they
-    /// end. Of very many at once a part is logged, and how many lines were left out.
+    /// Otherwise only findings when they begin and end, and holds of named locks that last 10 s or
+    /// longer, once they have and when they end. Of very many at once a part is logged, and how many
+    /// lines were left out.
     #[arg(
         long = "log.events",
         env = "LOCKS_LOG_EVENTS",

@@ -7,6 +7,7 @@
 
 mod application;
 mod file;
+mod pooler;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use application::{Application, ApplicationError, Applications};
+pub use pooler::{Pooler, PoolerError, Poolers};
 
 use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
@@ -36,6 +38,8 @@ pub struct Config {
     pub poll: Poll,
     /// Registry files, in the order in which they apply.
     pub registry_files: Vec<PathBuf>,
+    /// Where to remember over a restart what was seen, if anywhere.
+    pub state_file: Option<PathBuf>,
     /// How application names become labels.
     pub applications: Applications,
     /// How many different values labels may take.
@@ -62,6 +66,8 @@ pub struct Targets {
     pub poll: Poll,
     /// Registry files, in the order in which they apply.
     pub registry_files: Vec<PathBuf>,
+    /// The state file that the configuration names, which only `serve` has a use for.
+    state_file: Option<PathBuf>,
     /// How application names become labels.
     pub applications: Applications,
     /// How many different values labels may take.
@@ -81,6 +87,8 @@ pub struct Server {
     pub dsn: Dsn,
     /// Databases in which queries of the registry may run, and tables may be looked up.
     pub inspect: BTreeSet<Arc<str>>,
+    /// Whose connections are shared by many clients.
+    pub poolers: Poolers,
 }
 
 /// The rhythm of polls.
@@ -209,6 +217,8 @@ enum Fault {
     Duration(#[from] ParseDurationError),
     #[error(transparent)]
     Application(#[from] ApplicationError),
+    #[error(transparent)]
+    Pooler(#[from] PoolerError),
     #[error("must be at least {0}")]
     TooSmall(&'static str),
     #[error("the file is empty; write the connection string into it")]
@@ -281,11 +291,12 @@ impl Config {
     /// Combines and validates.
     pub fn new(args: &ServeArgs, world: World<'_>) -> Result<Self, ConfigError> {
         let targets = Targets::new(Some(&args.connection), &args.files, &args.poll, world)?;
-        let Targets { servers, poll, registry_files, applications, .. } = targets;
+        let Targets { servers, poll, registry_files, state_file, applications, .. } = targets;
         Ok(Self {
             servers,
             poll,
             registry_files,
+            state_file: args.state.file.clone().or(state_file),
             applications,
             limits: targets.limits,
             thresholds: targets.thresholds,
@@ -325,7 +336,7 @@ impl Targets {
             Some(connection) if file.servers.is_empty() => {
                 let dsn = single_dsn(connection, world, &mut warnings)?;
                 let name = dsn.server_label().to_owned();
-                vec![Server { name, dsn, inspect: BTreeSet::new() }]
+                vec![Server { name, dsn, inspect: BTreeSet::new(), poolers: Poolers::default() }]
             }
             Some(connection) => {
                 if let Some(source) = DsnSource::find(connection, world)? {
@@ -343,6 +354,7 @@ impl Targets {
             } else {
                 files.registry.files.clone()
             },
+            state_file: file.state_file.as_ref().map(|path| file.beside(path)),
             applications: applications(&file)?,
             limits: limits(&file)?,
             thresholds: thresholds(&file)?,
@@ -478,7 +490,12 @@ fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigErr
         if !names.insert(name.clone()) {
             return Err(place.fault(Fault::DuplicateServer { name }));
         }
-        servers.push(Server { name, dsn, inspect: inspected_databases(&server.value, file)? });
+        servers.push(Server {
+            name,
+            dsn,
+            inspect: inspected_databases(&server.value, file)?,
+            poolers: poolers(&server.value, file)?,
+        });
     }
     Ok(servers)
 }
@@ -494,6 +511,14 @@ fn inspected_databases(
         Ok(entry.value.as_str().into())
     });
     names.collect()
+}
+
+fn poolers(server: &ServerEntry, file: &ConfigFile) -> Result<Poolers, ConfigError> {
+    let poolers =
+        server.poolers.iter().flatten().map(|entry| {
+            entry.value.parse::<Pooler>().map_err(|error| file.place(entry).fault(error))
+        });
+    poolers.collect::<Result<_, _>>().map(Poolers::new)
 }
 
 fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
@@ -533,13 +558,15 @@ fn poll(args: &PollArgs, file: &ConfigFile) -> Result<Poll, ConfigError> {
 
 fn applications(file: &ConfigFile) -> Result<Applications, ConfigError> {
     let rules = file.applications.iter().map(|rule| {
-        Application::new(&rule.pattern.value, &rule.name.value).map_err(|error| {
+        let application = Application::new(&rule.pattern.value, &rule.name.value);
+        let application = application.map_err(|error| {
             let entry = match error {
                 ApplicationError::Pattern(..) => &rule.pattern,
                 ApplicationError::NoGroup(_) | ApplicationError::NoName => &rule.name,
             };
             file.place(entry).fault(error)
-        })
+        })?;
+        Ok(application.renaming_itself(rule.renames_itself))
     });
     rules.collect::<Result<_, _>>().map(Applications::new)
 }
@@ -709,6 +736,7 @@ mod tests {
             assert_eq!(config.limits, limits);
             assert_eq!(config.thresholds, Thresholds::default());
             assert!(config.registry_files.is_empty());
+            assert_eq!(config.state_file, None);
             assert_eq!(config.web.listen_addresses[0].to_string(), "127.0.0.1:10187");
             assert_eq!(config.warnings, []);
         }
@@ -719,15 +747,18 @@ mod tests {
         let text = r#"
 poll: { interval: 250ms, timeout: 2s, max_share: 0.5 }
 registry: [registry.yaml, /srv/other.yaml]
+state_file: state/locks.json
 servers:
   - name: orders-primary
     dsn: postgresql://locks_exporter@db-1/postgres
     password_file: secrets/db-1
     inspect: [shop, app]
+    poolers: [10.0.0.7, 10.0.1.0/24, local]
   - dsn: host=db-2 user=u
   - name: local
 applications:
   - { match: "^(svc-[a-z]+)-.*$", name: "$1" }
+  - { match: "^worker: ", name: worker, renames_itself: true }
 limits: { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 }
 thresholds:
   idle_in_transaction: 2m
@@ -741,6 +772,7 @@ thresholds:
         assert_eq!(config.servers[2].dsn.server_label(), "env-host:5432");
         let files = ["/etc/registry.yaml", "/srv/other.yaml"];
         assert_eq!(config.registry_files, files.map(PathBuf::from));
+        assert_eq!(config.state_file, Some("/etc/state/locks.json".into()));
         assert_eq!(config.applications.rename("svc-a-17"), "svc-a");
         assert_eq!(config.poll.interval, Duration::from_millis(250));
         assert_eq!(config.poll.timeout, Duration::from_secs(2));
@@ -748,6 +780,11 @@ thresholds:
         let inspect = config.servers.iter().map(|server| server.inspect.iter().map(|name| &**name));
         let inspect: Vec<Vec<&str>> = inspect.map(Iterator::collect).collect();
         assert_eq!(inspect, [vec!["app", "shop"], vec![], vec![]]);
+        let poolers = ["10.0.0.7", "10.0.1.0/24", "local"].map(|text| text.parse().unwrap());
+        assert_eq!(config.servers[0].poolers, Poolers::new(poolers.to_vec()));
+        assert_eq!(config.servers[1].poolers, Poolers::default());
+        assert!(config.applications.renames_itself("worker: ReportJob"));
+        assert!(!config.applications.renames_itself("svc-a-17"));
         let limits =
             Limits { keys: 1, applications: 2, databases: 3, registered_keys: 4, values: 5 };
         assert_eq!(config.limits, limits);
@@ -810,7 +847,7 @@ thresholds:
         let expected = [
             (
                 "pol: {}",
-                "1:1: unknown key `pol`; known are poll, registry, servers, applications, limits, thresholds",
+                "1:1: unknown key `pol`; known are poll, registry, state_file, servers, applications, limits, thresholds",
             ),
             (
                 "poll:\n  interval: 1s\n  intervall: 1s\n",
@@ -818,7 +855,7 @@ thresholds:
             ),
             (
                 "servers:\n- dsn: host=h\n  user: u\n",
-                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file, inspect",
+                "3:3: unknown key here (not shown beside a `dsn`); known are name, dsn, password_file, inspect, poolers",
             ),
             ("poll: { interval: 1s, interval: 2s }", "1:23: the same key stands twice"),
             ("poll: 1s", "1:7: expected a mapping, as in `{ key: value }`"),
@@ -845,6 +882,16 @@ thresholds:
             ("limits: { values: 0 }", "1:19: must be at least 1"),
             ("servers: [{ inspect: app }]", "1:22: expected a list, as in `[a, b]`"),
             ("servers: [{ inspect: [''] }]", "1:23: a database cannot have an empty name"),
+            ("servers: [{ poolers: local }]", "1:22: expected a list, as in `[a, b]`"),
+            (
+                "servers: [{ poolers: [local, pgbouncer] }]",
+                "1:30: a pooler is an address as the server sees it, as in 10.0.0.7",
+            ),
+            ("servers: [{ poolers: [10.0.1.9/24] }]", "1:23: the network that this address is in"),
+            (
+                "applications: [{ match: a, name: b, renames_itself: perhaps }]",
+                "1:53: expected true or false",
+            ),
             ("limits: { keys: -1 }", "1:17: expected a whole number, 0 or more"),
             ("limits: { keys: 1.5 }", "1:17: expected a whole number, 0 or more"),
             ("registry: a.yaml", "1:11: expected a list, as in `[a, b]`"),
@@ -945,6 +992,7 @@ servers:
             "servers: [postgresql://u:S3cr3t-canary@h]",
             "servers: { dsn: postgresql://u:S3cr3t-canary@h }",
             "servers: [{ dsn: [S3cr3t-canary] }]",
+            "servers: [{ poolers: [postgresql://u:S3cr3t-canary@h] }]",
             "servers: [{ dsn: host=h password=x, S3cr3t-canary }]",
             "servers: [{ dsn: host=h password=x, canary }]",
             "servers: [{ name: *S3cr3t-canary }]",

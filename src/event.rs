@@ -1,15 +1,17 @@
 //! What happened, as far as polls show it: holds and waits that began and ended, holders that
-//! changed. A bounded past for each server, so that somebody can ask who held a lock last night.
+//! changed, findings that began and ended. A bounded past for each server, so that somebody can ask who held a lock last night.
 //!
 //! A poll sees that something changed since the one before, never when. So every event says between
 //! which moments it happened, and every length has its bounds; what is not known is `None`. The
-//! order of events of one poll is that of a handover (let go, let in, queue up), and proves nothing.
+//! order of events of one poll is that of a handover (let go, let in, queue up, what is to be said of
+//! it), and proves nothing.
 //!
 //! Pure. Its input is what the tracker says has changed, with the pictures before and after;
 //! [`History`] is published with the view, and `json` makes the answer of `/api/v1/events` of it;
 //! `notice` says what is worth a line in the log. It must not know who asks.
 
 mod filter;
+mod finding;
 mod json;
 mod notice;
 
@@ -19,9 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use filter::{Filter, ParseFilterError};
+pub use finding::Findings;
 pub use json::render_events;
 pub use notice::{LONG, Lasting, Notice, Notices};
 
+use crate::finding::Finding;
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::series::{HolderChange, LockSeries};
@@ -57,10 +61,10 @@ pub struct Event {
     pub series: Option<LockSeries>,
     /// The lock's name with its parameters, where it has any; cut where that is very long.
     pub display_name: Option<Arc<str>>,
-    /// The mode held or asked for.
-    pub mode: Mode,
-    /// Who.
-    pub party: Party,
+    /// The mode held or asked for; `None` for a finding.
+    pub mode: Option<Mode>,
+    /// Who; `None` for a finding, which says itself whom it is about.
+    pub party: Option<Party>,
     /// What.
     pub kind: EventKind,
 }
@@ -82,14 +86,24 @@ pub enum EventKind {
         /// Who held it before.
         from: Party,
     },
+    /// Something is to be said of the key that was not before.
+    FindingBegan {
+        /// As it was found.
+        finding: Box<Finding>,
+        /// Nobody looked before: it may have been so for any time.
+        at_first_poll: bool,
+    },
+    /// It is not to be said any more; the finding as it was last.
+    FindingEnded(Box<Finding>, Length),
 }
 
-/// How long a hold or a wait lasted.
+/// How long a hold, a wait or a finding lasted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Length {
     /// The middle of what it may have been: what the duration histograms count.
     pub estimate: Option<Duration>,
-    /// Of a hold: from its beginning, seen or proved, to the last poll that saw it.
+    /// Of a hold: from its beginning, seen or proved, to the last poll that saw it. Of a finding: from
+    /// the first poll that found it to the last.
     pub seen_for: Option<Duration>,
     /// For certain and without a gap.
     pub at_least: Option<Duration>,
@@ -106,6 +120,8 @@ impl EventKind {
             Self::WaitBegan => "wait_began",
             Self::WaitEnded(..) => "wait_ended",
             Self::HolderChanged { .. } => "holder_changed",
+            Self::FindingBegan { .. } => "finding_began",
+            Self::FindingEnded(..) => "finding_ended",
         }
     }
 }
@@ -114,6 +130,20 @@ impl Event {
     /// The lock's name; `None` for a key without one.
     pub fn lock(&self) -> Option<&str> {
         self.series.as_ref().map(|series| &*series.lock)
+    }
+
+    /// The finding that began or ended, if it is one.
+    pub const fn finding(&self) -> Option<&Finding> {
+        match &self.kind {
+            EventKind::FindingBegan { finding, .. } | EventKind::FindingEnded(finding, _) => {
+                Some(finding)
+            }
+            EventKind::HoldBegan
+            | EventKind::HoldEnded(_)
+            | EventKind::WaitBegan
+            | EventKind::WaitEnded(..)
+            | EventKind::HolderChanged { .. } => None,
+        }
     }
 
     /// What one poll changed, the first first. `holder_changes` are told of where they are counted.
@@ -228,12 +258,19 @@ impl Scene<'_> {
     }
 
     fn event(self, lock: &Lock, mode: Mode, party: Party, kind: EventKind) -> Event {
+        Event { mode: Some(mode), party: Some(party), ..Event::about(lock, self.after, kind) }
+    }
+}
+
+impl Event {
+    /// What a picture shows of a key, whoever did it.
+    fn about(lock: &Lock, after: &Picture, kind: EventKind) -> Self {
         let (label, resolution) = (&lock.label, &lock.label.resolution);
-        Event {
-            at: self.after.at,
-            at_local: self.after.at_local,
+        Self {
+            at: after.at,
+            at_local: after.at_local,
             not_before: None,
-            not_after: self.after.at,
+            not_after: after.at,
             datname: label.datname.clone(),
             key: lock.id.key,
             series: resolution.lock.is_some().then(|| label.series.clone()),
@@ -245,8 +282,8 @@ impl Scene<'_> {
                     .collect::<String>()
                     .into()
             }),
-            mode,
-            party,
+            mode: None,
+            party: None,
             kind,
         }
     }
@@ -256,7 +293,7 @@ impl Scene<'_> {
 ///
 /// Fewer than [`CAPACITY`], however busy some locks are: what is too much is taken from those
 /// that have most, so a job's few events outlast the thousands of a lock that changes hands all
-/// day. All keys without a name share one part.
+/// day, and its findings outlast its holds. All keys without a name share one part.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The oldest first.
@@ -274,11 +311,12 @@ impl History {
     }
 
     fn trim(&mut self) {
-        let mut parts: HashMap<Option<&LockSeries>, usize> = HashMap::new();
+        let mut parts: HashMap<(Option<&LockSeries>, bool), usize> = HashMap::new();
         let mut sizes: Vec<usize> = Vec::new();
         let mut part_of = Vec::with_capacity(self.events.len());
         for event in &self.events {
-            let part = *parts.entry(event.series.as_ref()).or_insert(sizes.len());
+            let part = (event.series.as_ref(), event.finding().is_some());
+            let part = *parts.entry(part).or_insert(sizes.len());
             if part == sizes.len() {
                 sizes.push(0);
             }

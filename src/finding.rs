@@ -7,7 +7,10 @@
 //! configuration. Pure; the words are made in `sentence`, for whoever may read them.
 
 mod contention;
+mod cycle;
 mod expectation;
+mod inversion;
+mod pooled;
 mod sentence;
 
 use std::cmp::Reverse;
@@ -15,16 +18,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::expectation::Expectation;
+
 use self::contention::Contentions;
 use self::expectation::Expectations;
-use self::sentence::{Evidence, Who};
-use crate::config::{Applications, Thresholds};
-use crate::registry::{DeclaredScope, Limit, Resolution, Role};
-use crate::sample::{Names, Pid, State};
+use self::inversion::judge_inversions;
+use self::pooled::{Sharing, SharingWatch};
+pub(crate) use self::sentence::render_inversion;
+use self::sentence::{Evidence, NameDoubt, Who};
+use crate::config::{Applications, Poolers, Thresholds};
+use crate::memory::FirstName;
+use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
+use crate::sample::{ClientAddress, Names, Pid, State};
 use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
-use crate::view::{Holder, Lock, Picture, Waiter};
+use crate::view::{Holder, Lock, NAMED, Picture, Session, Waiter};
 
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug)]
@@ -36,8 +45,12 @@ pub struct Finding {
     /// Whom it is about, the worst first: sessions, or prepared transactions. Nobody where it is about
     /// the key.
     pub sessions: Vec<SessionId>,
+    /// Sessions beside these that are not kept.
+    left_out: usize,
     /// What was seen of the first of them.
     evidence: Evidence,
+    /// What has to be mended instead: to end the holder would do harm.
+    remedied_by: Option<Arc<Evidence>>,
 }
 
 /// The rules.
@@ -49,10 +62,14 @@ pub enum FindingKind {
     WaitingTooLong,
     /// A holder that does nothing has kept others waiting for longer than `max_wait`.
     Stuck,
+    /// A circle of waits that closes in a program and that no deadlock detector sees.
+    HiddenCycle,
     /// Held by a session that does nothing in its transaction.
     HolderIdleInTransaction,
     /// Held by a transaction that was prepared and is neither committed nor rolled back.
     HeldByPreparedTransaction,
+    /// Held at session level over a connection that several clients seem to share.
+    PooledBackend,
     /// A waiter keeps vacuum from removing what was deleted since it took its snapshot.
     WaiterHoldsBackVacuum,
     /// One session holds very many keys.
@@ -70,6 +87,8 @@ pub enum FindingKind {
     Repeated,
     /// Changes hands again and again, and must be held.
     Flapping,
+    /// Taken before another key and after it, so that two sessions may deadlock.
+    OrderInversion,
 }
 
 /// How urgent a finding is.
@@ -90,7 +109,18 @@ pub struct Judge {
     /// Entries that the server's lock table promises to hold.
     table_capacity: Option<u64>,
     contentions: Contentions,
+    sharing: SharingWatch,
     expectations: Expectations,
+}
+
+/// What is around a key when it is judged.
+#[derive(Clone, Copy)]
+struct Surroundings<'a> {
+    at: Timestamp,
+    in_recovery: bool,
+    crowded: &'a Crowded,
+    sessions: &'a HashMap<Pid, Arc<Session>>,
+    own_pooler: Option<ClientAddress>,
 }
 
 /// What is judged beside a picture.
@@ -104,6 +134,8 @@ pub struct Moment<'a> {
     pub registered: &'a BTreeMap<LockSeries, Registered>,
     /// The databases that are there.
     pub names: &'a Names,
+    /// From where the pooler reaches the server that stands before it for certain, if one does.
+    pub own_pooler: Option<ClientAddress>,
 }
 
 impl Judge {
@@ -111,6 +143,7 @@ impl Judge {
     pub fn new(thresholds: Thresholds, applications: Arc<Applications>) -> Self {
         Self {
             thresholds,
+            sharing: SharingWatch::new(applications.clone()),
             applications,
             table_capacity: None,
             contentions: Contentions::default(),
@@ -118,42 +151,89 @@ impl Judge {
         }
     }
 
+    /// The same, with the addresses of the server's poolers.
+    pub fn with_poolers(mut self, poolers: Poolers) -> Self {
+        self.sharing = self.sharing.with_poolers(poolers);
+        self
+    }
+
+    /// The name by which a hold's backend went when it was first seen idle with the key: later names
+    /// are compared with that one.
+    pub fn idle_name(&self, key: KeyId, holder: &Holder) -> Option<&Arc<str>> {
+        self.sharing.idle_name(key, holder)
+    }
+
+    /// Such names from before a restart, for holds that are there at the next poll.
+    pub fn recall_idle_names(&mut self, names: &[FirstName]) {
+        self.sharing.recall(names);
+    }
+
     /// How many entries the server's lock table promises to hold.
     pub const fn observe_table_capacity(&mut self, capacity: Option<u64>) {
         self.table_capacity = capacity;
     }
 
+    /// What an entry of the registry waits for, as far as it was seen to come.
+    pub fn expectations(&self) -> Vec<Expectation> {
+        self.expectations.remembered()
+    }
+
+    /// Takes over what an earlier process saw. What this one has seen since goes first.
+    pub fn recall(&mut self, expectations: Vec<Expectation>, now: Timestamp) {
+        self.expectations.recall(expectations, now);
+    }
+
+    /// What was seen was of another cluster.
+    pub fn forget_expectations(&mut self) {
+        self.expectations = Expectations::default();
+    }
+
     /// Puts into a picture what is to be said of it.
     pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
         self.contentions.observe(picture, moment.changes);
+        self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
-        let (at, in_recovery) = (picture.at, picture.in_recovery);
+        let around = Surroundings {
+            at: picture.at,
+            in_recovery: picture.in_recovery,
+            crowded: &crowded,
+            sessions: &picture.sessions,
+            own_pooler: moment.own_pooler,
+        };
+        let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
         for lock in &mut picture.locks {
-            lock.findings = self.judge(lock, at, in_recovery, &crowded);
+            lock.findings = self.judge(lock, cycles.remove(&lock.id), around);
         }
         self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
+        judge_inversions(picture);
     }
 
-    fn judge(
-        &self,
-        lock: &Lock,
-        at: Timestamp,
-        in_recovery: bool,
-        crowded: &Crowded,
-    ) -> Vec<Finding> {
+    fn judge(&self, lock: &Lock, cycle: Option<Finding>, around: Surroundings<'_>) -> Vec<Finding> {
+        let Surroundings { at, in_recovery, crowded, .. } = around;
         let is_meant = is_meant(lock.label.resolution.role.unwrap_or(Role::Any), in_recovery);
         let rules = [
             held_too_long(lock, at),
             waiting_too_long(lock, at),
             stuck(lock, at),
+            cycle,
             self.holder_idle_in_transaction(lock, at),
             self.held_by_prepared_transaction(lock, at),
+            self.pooled_backend(lock, around),
             self.waiter_holds_back_vacuum(lock),
             self.too_many_keys(lock, crowded),
-            self.unexpected_holder(lock).filter(|_| is_meant),
+            self.unexpected_holder(lock, around).filter(|_| is_meant),
             unexpected_scope(lock).filter(|_| is_meant),
         ];
-        rules.into_iter().flatten().collect()
+        let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
+        let cycle = findings.iter().find(|finding| finding.kind == FindingKind::HiddenCycle);
+        if let Some(cycle) = cycle.map(|cycle| Arc::new(cycle.evidence.clone())) {
+            // A deadlock in effect: who is kept waiting is freed by no other way without harm.
+            for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle())
+            {
+                finding.remedied_by = Some(cycle.clone());
+            }
+        }
+        findings
     }
 
     /// Idle in a transaction, failed ones included, since before the poll began.
@@ -182,6 +262,32 @@ impl Judge {
         })
     }
 
+    fn pooled_backend(&self, lock: &Lock, around: Surroundings<'_>) -> Option<Finding> {
+        let mut severity = Severity::Warning;
+        let sharing = |holder: &Holder| self.sharing(lock, holder, around);
+        let measure = |holder: &Holder| Some((sharing(holder)?.severity(), Reverse(holder.since)));
+        let finding =
+            of_holders(FindingKind::PooledBackend, lock, measure, |holder, (worst, _)| {
+                severity = worst;
+                let sharing = sharing(holder).unwrap_or_default();
+                let (who, since) = (Who::of_holder(holder), holder.since);
+                Evidence::PooledBackend { who, since, sharing: Box::new(sharing) }
+            });
+        finding.map(|finding| Finding { severity, ..finding })
+    }
+
+    fn sharing(&self, lock: &Lock, holder: &Holder, around: Surroundings<'_>) -> Option<Sharing> {
+        let holders = lock.label.resolution.holders.as_deref();
+        let may_hold = |name: &str| holders.is_some_and(|holders| self.matches(holders, name));
+        self.sharing.judge(lock, holder, may_hold, around.sessions, around.own_pooler)
+    }
+
+    /// Whether a name, as it is rewritten, is one of these.
+    fn matches(&self, holders: &[Glob], name: &str) -> bool {
+        let renamed = self.applications.rename(name);
+        holders.iter().any(|pattern| pattern.matches(&renamed))
+    }
+
     fn waiter_holds_back_vacuum(&self, lock: &Lock) -> Option<Finding> {
         let limit = self.thresholds.snapshot_age;
         let snapshot_age = |waiter: &Waiter| waiter.snapshot_age.filter(|age| *age > limit);
@@ -207,17 +313,17 @@ impl Judge {
     }
 
     /// A name is whoever's uses the connection now, or used it when the lock was taken; it takes both
-    /// to be of nobody who may hold the key. A prepared transaction has no name.
-    fn unexpected_holder(&self, lock: &Lock) -> Option<Finding> {
-        let expected = lock.label.resolution.holders.as_ref()?;
-        let is_expected = |name: &Arc<str>| {
-            let renamed = self.applications.rename(name);
-            expected.iter().any(|pattern| pattern.matches(&renamed))
-        };
+    /// to be of nobody who may hold the key. A prepared transaction has no name, and the names of a
+    /// connection that is shared are nobody's.
+    fn unexpected_holder(&self, lock: &Lock, around: Surroundings<'_>) -> Option<Finding> {
+        let expected = lock.label.resolution.holders.as_deref()?;
+        let is_expected = |name: &Arc<str>| self.matches(expected, name);
         let unexpected = |holder: &Holder| {
             let now = holder.session.application_name.as_ref()?;
             let first = holder.first_application_name.as_ref().filter(|first| *first != now);
-            let is_unexpected = !is_expected(now) && !first.is_some_and(is_expected);
+            let is_unexpected = !is_expected(now)
+                && !first.is_some_and(is_expected)
+                && self.sharing(lock, holder, around).is_none();
             is_unexpected.then_some(Reverse(holder.since))
         };
         of_holders(FindingKind::UnexpectedHolder, lock, unexpected, |holder, Reverse(since)| {
@@ -259,6 +365,7 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
     let seen_for = |holder: &Holder| longer(at.since(holder.since), limit);
     of_holders(FindingKind::HeldTooLong, lock, seen_for, |holder, seen_for| Evidence::HeldTooLong {
         who: Who::of_holder(holder),
+        doubt: NameDoubt::of(holder),
         since: holder.since,
         seen_for,
         limit,
@@ -289,8 +396,9 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
                 .then_some((contended, holder.waits_gone))
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
+            let (who, doubt) = (Who::of_holder(holder), NameDoubt::of(holder));
             let root = root_of(holder);
-            Evidence::KeepsOut { who: Who::of_holder(holder), contended, gone, limit, root }
+            Evidence::KeepsOut { who, doubt, contended, gone, limit, root }
         })
     })
 }
@@ -310,6 +418,7 @@ fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {
     };
     of_holders(FindingKind::Stuck, lock, stuck, |holder, (contended, idle_for)| Evidence::Stuck {
         who: Who::of_holder(holder),
+        doubt: NameDoubt::of(holder),
         contended,
         idle_for,
         limit,
@@ -389,24 +498,44 @@ impl Finding {
         let mut seen = HashSet::new();
         concerned.retain(|(_, id, _)| seen.insert(*id));
         let (measure, _, worst) = concerned.first()?;
-        Some(Self {
-            kind,
-            severity: kind.severity(),
-            evidence: evidence(worst, *measure),
-            sessions: concerned.iter().map(|(_, id, _)| (*id).clone()).collect(),
-        })
+        let evidence = evidence(worst, *measure);
+        let sessions = concerned.iter().map(|(_, id, _)| (*id).clone()).collect();
+        Some(Self::of_sessions(kind, sessions, evidence))
+    }
+
+    /// About these, the worst of whom the evidence is of.
+    const fn of_sessions(kind: FindingKind, sessions: Vec<SessionId>, evidence: Evidence) -> Self {
+        let severity = kind.severity();
+        Self { kind, severity, sessions, left_out: 0, evidence, remedied_by: None }
     }
 
     /// About the key, whoever holds it.
     const fn of_key(kind: FindingKind, evidence: Evidence) -> Self {
-        Self { kind, severity: kind.severity(), sessions: Vec::new(), evidence }
+        Self::of_sessions(kind, Vec::new(), evidence)
+    }
+
+    /// The same to be told of later: of its sessions, of which there may be thousands, the first.
+    pub fn brief(&self) -> Self {
+        let sessions: Vec<SessionId> = self.sessions.iter().take(NAMED).cloned().collect();
+        Self {
+            left_out: self.session_count() - sessions.len(),
+            sessions,
+            evidence: self.evidence.clone(),
+            remedied_by: self.remedied_by.clone(),
+            ..*self
+        }
+    }
+
+    /// How many sessions it is about.
+    pub const fn session_count(&self) -> usize {
+        self.sessions.len() + self.left_out
     }
 
     /// What a person reads: one line. Without `details` it tells no more than what strangers see of
     /// holders and waiters.
     pub fn render_text(&self, details: bool) -> String {
         let text = self.evidence.render_text(details);
-        match self.sessions.len() {
+        match self.session_count() {
             0 | 1 => text,
             2 => format!("{text}; and another session likewise"),
             all => format!("{text}; and {} other sessions likewise", all - 1),
@@ -415,7 +544,7 @@ impl Finding {
 
     /// What may be done about it: one line, for the first of the sessions.
     pub fn render_remedy(&self, details: bool) -> String {
-        self.evidence.render_remedy(details)
+        self.remedied_by.as_deref().unwrap_or(&self.evidence).render_remedy(details)
     }
 
     /// The backends among those it is about.
@@ -430,8 +559,10 @@ impl FindingKind {
         Self::HeldTooLong,
         Self::WaitingTooLong,
         Self::Stuck,
+        Self::HiddenCycle,
         Self::HolderIdleInTransaction,
         Self::HeldByPreparedTransaction,
+        Self::PooledBackend,
         Self::WaiterHoldsBackVacuum,
         Self::TooManyKeys,
         Self::UnexpectedHolder,
@@ -440,6 +571,7 @@ impl FindingKind {
         Self::Missed,
         Self::Repeated,
         Self::Flapping,
+        Self::OrderInversion,
     ];
 
     /// The label `finding`, the word in the JSON and the heading in the runbook.
@@ -448,8 +580,10 @@ impl FindingKind {
             Self::HeldTooLong => "held_too_long",
             Self::WaitingTooLong => "waiting_too_long",
             Self::Stuck => "stuck",
+            Self::HiddenCycle => "hidden_cycle",
             Self::HolderIdleInTransaction => "holder_idle_in_transaction",
             Self::HeldByPreparedTransaction => "held_by_prepared_transaction",
+            Self::PooledBackend => "pooled_backend",
             Self::WaiterHoldsBackVacuum => "waiter_holds_back_vacuum",
             Self::TooManyKeys => "too_many_keys",
             Self::UnexpectedHolder => "unexpected_holder",
@@ -458,6 +592,7 @@ impl FindingKind {
             Self::Missed => "missed",
             Self::Repeated => "repeated",
             Self::Flapping => "flapping",
+            Self::OrderInversion => "order_inversion",
         }
     }
 
@@ -474,21 +609,31 @@ impl FindingKind {
         armed.into_iter().filter(|(_, is_armed)| *is_armed).map(|(kind, _)| kind)
     }
 
-    /// How urgent it is.
+    /// Whether it is over when a hidden circle is broken, and its own remedy would break the wrong end.
+    const fn ends_with_the_cycle(self) -> bool {
+        matches!(
+            self,
+            Self::HeldTooLong | Self::WaitingTooLong | Self::Stuck | Self::HolderIdleInTransaction
+        )
+    }
+
+    /// How urgent it is, unless more is known of the one that was found.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::Stuck | Self::Vacant => Severity::Critical,
+            Self::Stuck | Self::HiddenCycle | Self::Vacant => Severity::Critical,
             Self::HeldTooLong
             | Self::WaitingTooLong
             | Self::HolderIdleInTransaction
             | Self::HeldByPreparedTransaction
+            | Self::PooledBackend
             | Self::WaiterHoldsBackVacuum
             | Self::TooManyKeys
             | Self::UnexpectedHolder
             | Self::UnexpectedScope
             | Self::Missed
             | Self::Repeated
-            | Self::Flapping => Severity::Warning,
+            | Self::Flapping
+            | Self::OrderInversion => Severity::Warning,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! One server's memory: samples go in, pictures come out.
+//! One server: samples go in, pictures come out.
 //!
 //! Everything between reading and publishing meets here, in the order it depends on each other:
 //! the tracker says what is one hold, the chains who waits for whom, the series say under which
-//! labels it counts, the picture is drawn, what changed is counted, the picture is judged, and what
-//! happened is remembered as events. Pure, so a test can drive it with samples and a clock of
+//! labels it counts, the picture is drawn, what changed is counted, keys taken in both orders are
+//! found, the picture is judged, and what happened is remembered as events. Pure, so a test can drive it with samples and a clock of
 //! its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::Chains;
-use crate::config::{Applications, Limits, Thresholds};
-use crate::event::{Event, History, Notice, Notices};
+use crate::config::{Applications, Limits, Poolers, Thresholds};
+use crate::event::{Event, Findings, History, Notice, Notices};
 use crate::finding::{Judge, Moment};
 use crate::inspected::Answers;
+use crate::memory::{FIRST_NAMES, FirstName, Memory};
+use crate::order::{Orders, Scene};
 use crate::registry::{Circumstances, HashCall, HashCheck, Registry, Resolver};
-use crate::sample::{DatabaseOid, Names, Pid, RoleOid, Sample};
+use crate::sample::{ClientAddress, DatabaseOid, Names, Pid, RoleOid, Sample};
 use crate::series::SeriesSet;
 use crate::timestamp::Timestamp;
-use crate::tracker::Tracker;
-use crate::view::{Picture, View};
+use crate::tracker::{KeyId, Tracker};
+use crate::view::{Holder, Picture, View};
 
 /// What is known of one server, from the samples so far.
 #[derive(Debug)]
@@ -36,11 +38,20 @@ pub struct Fold {
     notices: Notices,
     /// The last one, to tell of what is gone since. Whoever publishes it has it too.
     picture: Option<Arc<Picture>>,
+    orders: Orders,
     judge: Judge,
+    /// A pooler stands between us and the server, for certain.
+    is_pooled: bool,
+    findings: Findings,
     /// Told by every 15th sample only.
     table_entries: Option<u64>,
     previous: Option<Timestamp>,
     observed: Duration,
+    /// Somebody keeps what is to be remembered.
+    is_remembered: bool,
+    memory: Option<Arc<Memory>>,
+    /// What an earlier process knew, until the next sample.
+    recalled: Option<Memory>,
 }
 
 /// A number that stands for a name we do not have.
@@ -69,13 +80,25 @@ impl Fold {
             tracker: Tracker::default(),
             series: SeriesSet::new(applications.clone(), limits),
             judge: Judge::new(thresholds, applications),
+            findings: Findings::default(),
             history: Arc::default(),
             notices: Notices::default(),
             picture: None,
+            orders: Orders::default(),
+            is_pooled: false,
             table_entries: None,
             previous: None,
             observed: Duration::ZERO,
+            is_remembered: false,
+            memory: None,
+            recalled: None,
         }
+    }
+
+    /// The same, with the addresses of the server's poolers.
+    pub fn with_poolers(mut self, poolers: Poolers) -> Self {
+        self.judge = self.judge.with_poolers(poolers);
+        self
     }
 
     /// How many of the registry's series are past their bound.
@@ -93,9 +116,40 @@ impl Fold {
         view.polls.observed = self.observed;
         view.table_entries = self.table_entries;
         view.events = self.history.clone();
+        view.memory = self.memory.clone();
         view.counters = Arc::new(self.series.counters().clone());
         view.registered = Arc::new(self.series.registered().clone());
         view.datnames = self.series.datnames().cloned().collect();
+    }
+
+    /// Tells with each view what is to be remembered.
+    pub fn remember(&mut self) {
+        self.is_remembered = true;
+    }
+
+    /// Goes on from what an earlier process knew of this server, from the next sample on. What this
+    /// one has seen since goes first.
+    pub fn restore(&mut self, memory: Memory) {
+        self.recalled = Some(memory);
+        // What was known without it is less than what was known before.
+        self.memory = None;
+    }
+
+    /// Another cluster answers under the server's name: when its keys were held nobody saw.
+    pub fn observe_other_cluster(&mut self) {
+        self.series.forget_sights();
+        self.judge.forget_expectations();
+        (self.recalled, self.memory) = (None, None);
+    }
+
+    /// What is to be remembered; empty before the first sample.
+    pub fn memory(&self) -> Memory {
+        let Some(picture) = &self.picture else { return Memory::default() };
+        Memory {
+            last_held: self.series.last_held(picture.at),
+            expectations: self.judge.expectations(),
+            first_names: first_names(picture, &self.judge),
+        }
     }
 
     /// Takes all events for worth a line in the log.
@@ -155,6 +209,18 @@ impl Fold {
         self.judge.observe_table_capacity(capacity);
     }
 
+    /// Whether a pooler was proved to stand between us and the server.
+    pub const fn observe_pooled_connection(&mut self, is_pooled: bool) {
+        self.is_pooled = is_pooled;
+    }
+
+    /// From where the pooler before the server reaches it, if our own connection shows that.
+    fn own_pooler(&self, sample: &Sample) -> Option<ClientAddress> {
+        let own = sample.backends.iter().flatten().find(|one| one.pid == sample.own_pid);
+        let own = own.filter(|_| self.is_pooled)?;
+        ClientAddress::from_columns(own.client_addr, own.client_port)
+    }
+
     fn renew_resolver(&mut self) {
         let registry = self.resolver.registry().clone();
         self.resolver = Resolver::new(registry, self.server.clone(), &self.told);
@@ -207,29 +273,84 @@ impl Fold {
 
         let declared = |key| self.series.declared_scope(key, &self.names, &self.resolver);
         let changes = self.tracker.observe(sample, declared);
+        if let Some(memory) = self.recalled.take() {
+            self.judge.recall_idle_names(&memory.first_names);
+            self.tracker.recall_first_names(memory.first_names);
+            self.series.recall(memory.last_held, sample);
+            self.judge.recall(memory.expectations, sample.at);
+        }
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);
         self.series.observe_labels(sample, tracker, &chains, names, &self.resolver);
         let mut picture = Picture::draw(sample, tracker, chains, names, &self.series);
         let holder_changes = self.series.count(&picture, &changes, elapsed);
+        let before = self.picture.as_deref();
+        let scene = Scene { sample, tracker, changes: &changes, picture: &picture, before };
+        self.orders.observe(scene);
+        let (series, resolver) = (&mut self.series, &self.resolver);
+        let labels = |keys: &[KeyId]| series.labels_of(keys, names, resolver);
+        picture.inversions = self.orders.inversions(picture.at_local, labels);
         let registered = self.series.registered();
-        let moment = Moment { changes: &changes, elapsed, registered, names: &self.names };
+        let own_pooler = self.own_pooler(sample);
+        let names = &self.names;
+        let moment = Moment { changes: &changes, elapsed, registered, names, own_pooler };
         self.judge.observe(&mut picture, moment);
         let picture = Arc::new(picture);
         let before = self.picture.take();
         self.notices.observe_picture(before.as_deref(), &picture);
-        if !changes.is_empty() {
+        let findings = self.findings.observe(before.as_deref(), &picture);
+        if !changes.is_empty() || !findings.is_empty() {
             let events = Event::draw_all(before.as_deref(), &picture, &changes, &holder_changes);
             // Readers have the one before, so this copies it: pointers, no events.
             let history = Arc::make_mut(&mut self.history);
-            for event in events.map(Arc::new) {
+            for event in events.chain(findings).map(Arc::new) {
                 self.notices.observe_event(&event);
                 history.push(event);
             }
         }
         self.picture = Some(picture.clone());
+        if self.is_remembered {
+            self.memory = Some(Arc::new(self.memory()));
+        }
         picture
     }
+}
+
+/// Of the present holders that can be known again; where there are very many, of the oldest.
+fn first_names(picture: &Picture, judge: &Judge) -> Vec<FirstName> {
+    let known = |holder: &Holder| {
+        let name = holder.first_application_name.clone();
+        Some((holder.id.pid()?, holder.session.backend_start?, name?))
+    };
+    let locks = picture.locks.iter();
+    let mut holders: Vec<(KeyId, &Holder)> = locks
+        .flat_map(|lock| lock.holders.iter().map(|holder| (lock.id, holder)))
+        .filter(|(_, holder)| known(holder).is_some())
+        .collect();
+    let order = |(a_key, a): &(KeyId, &Holder), (b_key, b): &(KeyId, &Holder)| {
+        (a.since, &a.id, a_key).cmp(&(b.since, &b.id, b_key))
+    };
+    if holders.len() > FIRST_NAMES {
+        holders.select_nth_unstable_by(FIRST_NAMES, order);
+        holders.truncate(FIRST_NAMES);
+    }
+    holders.sort_unstable_by(order);
+    holders
+        .into_iter()
+        .filter_map(|(key, holder)| Some((key, holder, known(holder)?)))
+        .flat_map(|(key, holder, (pid, backend_start, application_name))| {
+            holder.modes().map(move |mode| FirstName {
+                database: key.database,
+                key: key.key.to_string().into(),
+                pid,
+                backend_start,
+                mode: mode.clone(),
+                application_name: application_name.clone(),
+                seen_to_begin: holder.seen_to_begin,
+                idle_name: judge.idle_name(key, holder).cloned(),
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -23,9 +23,12 @@
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
+//! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders |
 //! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
-//! | [`fold`] | one server's memory: the six above in their order | |
+//! | [`fold`] | one server: those above in their order | |
+//! | [`memory`] | what of one server outlasts a restart, as plain values | |
+//! | [`state`] | the state file: memories read at the start, written now and then | yes |
 //! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
@@ -62,7 +65,7 @@
 //!   "idle".
 //! - Label values come from the registry and from bounded sets, never from query text or pids. They
 //!   are bounded over the life of the process, not per scrape.
-//! - A secret appears in no log line, metric, page, error or panic.
+//! - A secret appears in no log line, metric, page, error or panic, nor in the state file.
 //!
 //! # Words
 //!
@@ -93,13 +96,16 @@ pub mod series;
 pub mod slot;
 
 pub mod finding;
+pub mod order;
 pub mod view;
 
 pub mod event;
 
 pub mod fold;
+pub mod memory;
 
 pub mod reload;
+pub mod state;
 
 pub mod backoff;
 pub mod inspector;

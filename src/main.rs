@@ -18,6 +18,7 @@ use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
+use pg_locks_exporter::state::StateFile;
 use pg_locks_exporter::survey::Survey;
 use pg_locks_exporter::{explain, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,17 +68,18 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(args).map_err(usage)?;
     let registry_files = RegistryFiles::load(config.registry_files.clone(), config.limits.values);
     let registry_files = registry_files.map_err(usage)?;
+    let state_file = config.state_file.clone().map(StateFile::load).transpose().map_err(usage)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     let addresses = resolve_addresses(&config.web.listen_addresses).map_err(usage)?;
     // One thread: polls wait for servers, and the messages of a poll leave in one write because
     // nobody runs between them.
-    // Two more render answers, so that a large one does not hold up a poll; another reads files,
-    // which may hang with the file system they are on.
+    // Two more render answers, so that a large one does not hold up a poll; another reads files, and
+    // one writes the state file: they may hang with the file systems these are on.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(3)
+        .max_blocking_threads(4)
         .build()
         .map_err(failure)?;
     runtime.block_on(async {
@@ -92,7 +94,7 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
             tracing::info!("stopping");
         };
         let hangup = signal(SignalKind::hangup()).map_err(failure)?;
-        serve::serve(config, registry_files, hangup, listeners, shutdown).await;
+        serve::serve(config, registry_files, state_file, hangup, listeners, shutdown).await;
         Ok(())
     })?;
     runtime.shutdown_background();

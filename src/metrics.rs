@@ -72,7 +72,8 @@ const FINDINGS: Family = gauge(
     "pg_advisory_lock_findings",
     "What is to be said of the key as of the last poll, by the rules of this exporter: sessions or \
      prepared transactions concerned, or 1 where it is about the key. Where a rule finds nothing it is 0 if an entry of the registry \
-     asks for it, else absent. What is hidden from us satisfies no rule.",
+     asks for it, else absent. A finding about a key has one severity at a time. What is hidden from us \
+     satisfies no rule.",
 );
 const BLOCKED_SESSIONS: Family = gauge(
     "pg_advisory_lock_blocked_sessions",
@@ -87,8 +88,8 @@ const ROOTS: Family = gauge(
 );
 const LAST_HELD: Family = gauge(
     "pg_advisory_lock_last_held_timestamp_seconds",
-    "When a registered key was last seen held by this process. Holds between two polls only are \
-     not seen.",
+    "When a registered key was last seen held by this process, or with --state.file by one before it. \
+     Holds between two polls only are not seen.",
 );
 const SNAPSHOT_AGE: Family = gauge(
     "pg_advisory_lock_waiter_snapshot_age",
@@ -228,6 +229,11 @@ const LAST_POLL: Family = gauge(
     "pg_advisory_last_poll_timestamp_seconds",
     "When the last successful poll was. Every gauge about locks is true at this moment.",
 );
+const EVENTS_DROPPED: Family = counter(
+    "pg_advisory_events_dropped_total",
+    "Events that were seen and that /api/v1/events no longer has: forgotten to make room for newer \
+     ones. Lines that the log left out are not counted here.",
+);
 const HASH_MISMATCHES: Family = gauge(
     "pg_advisory_hash_mismatches",
     "Hashed keys of the registry for which the server computes another value: those entries name \
@@ -359,6 +365,7 @@ fn collect_polls(families: &mut Families, view: &View) {
     if let Some(moment) = polls.last_success {
         families.add(&LAST_POLL, &[server], moment.unix_seconds());
     }
+    families.add(&EVENTS_DROPPED, &[server], count(view.events.forgotten()));
     if let Some(mismatches) = view.hash_mismatches {
         families.add(&HASH_MISMATCHES, &[server], count(mismatches));
     }
@@ -510,8 +517,8 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
             gauges.findings.entry([kind.as_str(), kind.severity().as_str()]).or_default();
         }
         let labels = series.labels(server);
-        if let Some(moment) = registered.last_held {
-            families.add(&LAST_HELD, &labels, moment.unix_seconds());
+        if let Some(sight) = registered.last_held {
+            families.add(&LAST_HELD, &labels, sight.at_local.unix_seconds());
         }
         if let Some(limit) = registered.resolution.last_held_within {
             families.add(&LAST_HELD_LIMIT, &labels, limit.as_secs_f64());

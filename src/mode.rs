@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A mode as `pg_locks.mode` names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,7 +104,7 @@ impl Mode {
 }
 
 /// Some of the server's eight modes. A mode that is not known is in no set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModeSet(u8);
 
 impl ModeSet {
@@ -142,6 +142,11 @@ impl ModeSet {
         Self(self.places().fold(0, |all, place| all | Self::CONFLICTS[place]))
     }
 
+    /// Its modes, the weakest first.
+    pub fn modes(self) -> impl Iterator<Item = &'static Mode> {
+        self.places().map(|place| &Mode::KNOWN[place])
+    }
+
     /// The places of its modes in [`Mode::KNOWN`], from the weakest.
     pub fn places(self) -> impl Iterator<Item = usize> {
         (0..Mode::KNOWN.len()).filter(move |place| self.0 & (1 << place) != 0)
@@ -169,6 +174,15 @@ impl fmt::Display for Mode {
 impl Serialize for Mode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    /// The words of [`Mode::as_str`] read back.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let ours = Self::KNOWN.into_iter().find(|mode| mode.as_str() == word);
+        Ok(ours.unwrap_or_else(|| Self::Other(word.into())))
     }
 }
 
@@ -200,6 +214,13 @@ mod tests {
                 "xxxxxxxx"
             ]
         );
+    }
+
+    #[test]
+    fn a_set_has_the_modes_it_was_made_of() {
+        let modes: ModeSet =
+            [&Mode::Exclusive, &Mode::Share].map(ModeSet::from).into_iter().collect();
+        assert_eq!(modes.modes().collect::<Vec<_>>(), [&Mode::Share, &Mode::Exclusive]);
     }
 
     #[test]

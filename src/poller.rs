@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits, Thresholds};
 use crate::event::{Event, EventKind, Length, Notice};
+use crate::finding::Finding;
 use crate::fold::{Fold, Nameless};
 use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
@@ -22,6 +23,7 @@ use crate::registry::{Conflict, HashCheck, Registry};
 use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
 use crate::series::LockSeries;
+use crate::state::Section;
 use crate::timestamp::Timestamp;
 use crate::view::{Failure, Party, Picture, Polls, View};
 
@@ -52,6 +54,8 @@ pub struct Poller {
     view: View,
     published: watch::Sender<Arc<View>>,
     inspected: Option<watch::Receiver<Arc<Inspected>>>,
+    /// What the state file says of the server, until that tells who it is.
+    recalled: Option<Section>,
     condition: Condition,
     names: NamesWatch,
     /// The hashes that this connection was asked for.
@@ -182,7 +186,8 @@ impl Poller {
         };
         let (published, receiver) = watch::channel(Arc::new(view.clone()));
         let registry = loaded.borrow().registry.clone();
-        let fold = Fold::new(name, registry.clone(), applications, limits, thresholds);
+        let fold = Fold::new(name, registry.clone(), applications, limits, thresholds)
+            .with_poolers(server.poolers.clone());
         let poller = Self {
             server,
             rhythm,
@@ -193,6 +198,7 @@ impl Poller {
             view,
             published,
             inspected: None,
+            recalled: None,
             condition: Condition::default(),
             names: NamesWatch::default(),
             hashes_asked: None,
@@ -206,6 +212,13 @@ impl Poller {
         self.inspected = Some(inspected);
         self.take_inspected();
         self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
+    /// The same, going on from what the state file says of the server, and telling what it shall say.
+    pub fn with_memory(mut self, recalled: Option<Section>) -> Self {
+        self.fold.remember();
+        self.recalled = recalled;
         self
     }
 
@@ -345,9 +358,37 @@ impl Poller {
 
     async fn fetch_facts(&mut self, connection: &mut Connection) -> Result<(), PollError> {
         connection.fetch_facts().await?;
-        self.view.facts = connection.facts().clone();
+        let facts = connection.facts().clone();
+        let before = std::mem::replace(&mut self.view.facts, facts).system_identifier;
+        let cluster = &self.view.facts.system_identifier;
+        if before.is_some() && cluster.is_some() && before != *cluster {
+            tracing::warn!(
+                server = %self.server.name,
+                system_identifier = cluster.as_deref(),
+                before = before.as_deref(),
+                "another cluster answers under this name: when its keys were held before is not known"
+            );
+            self.fold.observe_other_cluster();
+        }
         self.fold.observe_table_capacity(self.view.facts.table_capacity);
+        self.recall();
         Ok(())
+    }
+
+    /// Another cluster under the same name has another past.
+    fn recall(&mut self) {
+        let Some(cluster) = &self.view.facts.system_identifier else { return };
+        let Some(recalled) = self.recalled.take() else { return };
+        if recalled.system_identifier == *cluster {
+            self.fold.restore(recalled.memory);
+        } else {
+            tracing::warn!(
+                server = %self.server.name,
+                system_identifier = &**cluster,
+                remembered = &*recalled.system_identifier,
+                "the state file is about another cluster under this name: nothing is taken over"
+            );
+        }
     }
 
     async fn fetch_hash_mismatches(
@@ -402,6 +443,7 @@ impl Poller {
     }
 
     fn publish_success(&mut self, sample: &Sample, duration: Duration, pooler: &PoolerWatch) {
+        self.fold.observe_pooled_connection(pooler.proof.is_some());
         let picture = self.fold.observe(sample, 2 * self.view.polls.interval);
         self.log_recovery(&picture, pooler);
         let polls = &mut self.view.polls;
@@ -454,8 +496,8 @@ impl Poller {
         }
     }
 
-    /// Holds that last, and where it was asked for all that happens. What names persons and data
-    /// (roles, addresses, parameters) is for those who ask the server, not for a log.
+    /// Findings, holds that last, and where it was asked for all that happens. What names persons and
+    /// data (roles, addresses, gids, parameters) is for those who ask the server, not for a log.
     fn log_notices(&mut self) {
         let server = &self.server.name;
         for notice in self.fold.take_notices() {
@@ -475,7 +517,7 @@ impl Poller {
                 Notice::LeftOut(lines) => tracing::info!(
                     %server,
                     lines,
-                    "left out lines about holds and waits, of which there are too many"
+                    "left out lines about findings, holds and waits, of which there are too many"
                 ),
             }
         }
@@ -560,24 +602,33 @@ impl Poller {
 }
 
 fn log_event(server: &str, event: &Event) {
-    let (from, outcome, length) = match &event.kind {
-        EventKind::HoldBegan | EventKind::WaitBegan => (None, None, Length::default()),
-        EventKind::HoldEnded(length) => (None, None, *length),
-        EventKind::WaitEnded(outcome, length) => (None, Some(outcome.as_str()), *length),
-        EventKind::HolderChanged { from } => (Some(from), None, Length::default()),
-    };
+    let (mut from, mut outcome, mut length) = (None, None, Length::default());
+    match &event.kind {
+        EventKind::HoldBegan | EventKind::WaitBegan => {}
+        EventKind::HoldEnded(lasted) => length = *lasted,
+        EventKind::WaitEnded(how, lasted) => (outcome, length) = (Some(how.as_str()), *lasted),
+        EventKind::HolderChanged { from: party } => from = Some(party),
+        EventKind::FindingBegan { finding, at_first_poll } => {
+            let first = at_first_poll.then_some(true);
+            return log_finding(server, event, finding, first, &length);
+        }
+        EventKind::FindingEnded(finding, lasted) => {
+            return log_finding(server, event, finding, None, lasted);
+        }
+    }
     let pid = |party: &Party| party.id.pid().map(|pid| pid.0);
-    let seconds = |duration: Option<Duration>| duration.map(|one| one.as_secs_f64());
+    let name = |party: &Party| party.session.application_name.clone();
+    let party = event.party.as_ref();
     tracing::info!(
         server,
         datname = &*event.datname,
         lock = event.lock(),
         key = %event.key,
-        mode = event.mode.as_str(),
-        pid = pid(&event.party),
-        application_name = event.party.session.application_name.as_deref(),
+        mode = event.mode.as_ref().map(|mode| mode.as_str()),
+        pid = party.and_then(pid),
+        application_name = party.and_then(name).as_deref(),
         from_pid = from.and_then(pid),
-        from_application_name = from.and_then(|from| from.session.application_name.as_deref()),
+        from_application_name = from.and_then(name).as_deref(),
         outcome,
         seen_for_seconds = seconds(length.seen_for),
         at_least_seconds = seconds(length.at_least),
@@ -585,6 +636,33 @@ fn log_event(server: &str, event: &Event) {
         "{}",
         event.kind.as_str().replace('_', " ")
     );
+}
+
+fn log_finding(
+    server: &str,
+    event: &Event,
+    finding: &Finding,
+    at_first_poll: Option<bool>,
+    length: &Length,
+) {
+    tracing::info!(
+        server,
+        finding = finding.kind.as_str(),
+        severity = finding.severity.as_str(),
+        datname = &*event.datname,
+        lock = event.lock(),
+        key = %event.key,
+        text = finding.render_text(false),
+        at_first_poll,
+        seen_for_seconds = seconds(length.seen_for),
+        at_most_seconds = seconds(length.at_most),
+        "{}",
+        event.kind.as_str().replace('_', " ")
+    );
+}
+
+fn seconds(duration: Option<Duration>) -> Option<f64> {
+    duration.map(|duration| duration.as_secs_f64())
 }
 
 impl PoolerWatch {

@@ -282,12 +282,21 @@ impl VirtualTransaction {
 pub struct Pid(pub i32);
 
 /// `pg_database.oid`; 0 is the whole server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct DatabaseOid(pub u32);
 
 /// `pg_authid.oid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoleOid(pub u32);
+
+/// Where a client connects from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClientAddress {
+    /// Over the network.
+    Ip(IpAddr),
+    /// Over the Unix socket.
+    Local,
+}
 
 /// A 32-bit transaction id, as `pg_locks` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -296,6 +305,17 @@ pub struct TransactionId(pub u32);
 impl DatabaseOid {
     /// Of a lock that belongs to no database.
     pub const SERVER_WIDE: Self = Self(0);
+}
+
+impl ClientAddress {
+    /// From `client_addr` and `client_port`; `None` where they are hidden, or nobody has connected.
+    pub fn from_columns(address: Option<IpAddr>, port: Option<i32>) -> Option<Self> {
+        match (address, port) {
+            (Some(address), _) => Some(Self::Ip(address)),
+            (None, Some(-1)) => Some(Self::Local),
+            (None, _) => None,
+        }
+    }
 }
 
 impl fmt::Display for Pid {
@@ -398,6 +418,15 @@ mod tests {
         assert_eq!(local("3/0"), Some(0));
         assert_eq!(local("-1/731"), Some(731));
         assert_eq!(local(""), None);
+    }
+
+    #[test]
+    fn a_client_that_is_hidden_is_not_one_of_the_unix_socket() {
+        let address: IpAddr = [10, 0, 0, 7].into();
+        let of = ClientAddress::from_columns;
+        assert_eq!(of(Some(address), Some(4711)), Some(ClientAddress::Ip(address)));
+        assert_eq!(of(None, Some(-1)), Some(ClientAddress::Local));
+        assert_eq!(of(None, None), None);
     }
 
     #[test]

@@ -16,9 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
 use crate::key::Key;
+use crate::memory::{LastHeld, past};
 use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
 use crate::sample::{DatabaseOid, Names, Pid, Sample};
 use crate::slot::Slots;
@@ -40,6 +43,10 @@ const SERVER_WIDE: &str = "(server-wide)";
 const STEADY_POLLS: u32 = 10;
 /// Of the keys that a series of the registry stands for, so many are remembered.
 const WITNESSES: usize = 8;
+/// Of series that do not begin again, what an earlier process saw is kept for so long, and of so
+/// many.
+const RECALLED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+const RECALLED: usize = 10_000;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -47,7 +54,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub const DURATION_BUCKETS: [f64; 8] = [5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
 
 /// The labels of every series about a key, beside `server`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct LockSeries {
     /// `datname`
     pub datname: Arc<str>,
@@ -151,8 +158,17 @@ pub struct HolderChange {
 pub struct Registered {
     /// Limits, and whether other fields are armed.
     pub resolution: Arc<Resolution>,
-    /// When it was last seen held, on our clock.
-    pub last_held: Option<Timestamp>,
+    /// When it was last seen held.
+    pub last_held: Option<Sight>,
+}
+
+/// A moment at which something was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// On the server's clock.
+    pub at: Timestamp,
+    /// On ours.
+    pub at_local: Timestamp,
 }
 
 /// The series of one server.
@@ -164,12 +180,16 @@ pub struct SeriesSet {
     labels_before: HashMap<KeyId, Seen>,
     application_labels: HashMap<Arc<str>, Arc<str>>,
     slotted: HashMap<KeyId, LockSeries>,
+    /// So many keys keep their slots though nobody holds or awaits them.
+    kept_for_told: usize,
     databases: Slots<DatabaseOid>,
     quick_keys: Slots<KeyId>,
     steady_keys: Slots<KeyId>,
     registered_keys: Slots<LockSeries>,
     applications: Slots<Arc<str>>,
     registered: BTreeMap<LockSeries, Registered>,
+    /// What an earlier process saw of series that have not begun yet.
+    recalled: BTreeMap<LockSeries, Sight>,
     /// Keys that were seen under each series of the registry, `other` included: a new registry is
     /// asked whether it still calls one of them so. A few are kept, for an entry of its own may
     /// take one out of a pattern.
@@ -180,6 +200,10 @@ pub struct SeriesSet {
     /// Labels of databases that the registry names: their series are there from the start.
     named: HashSet<Arc<str>>,
     unregistered: Option<Arc<Resolution>>,
+    /// Keys that are told of though nobody may hold or await them, the most important first.
+    told: Vec<KeyId>,
+    /// What the registry says of those that are told of, since they were told of first.
+    told_resolutions: HashMap<KeyId, Arc<Resolution>>,
     crowd: Crowd<DatabaseOid>,
     /// Series of the registry that the bound left out.
     past_bound: usize,
@@ -201,17 +225,21 @@ impl SeriesSet {
             labels_before: HashMap::new(),
             application_labels: HashMap::new(),
             slotted: HashMap::new(),
+            kept_for_told: limits.keys / 4,
             databases: Slots::new(limits.databases, DAY, limits.databases),
             quick_keys: Slots::new(quick, HOUR, 2 * quick),
             steady_keys: Slots::new(steady, HOUR, 2 * steady),
             registered_keys: Slots::new(limits.registered_keys, Duration::MAX, usize::MAX),
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
+            recalled: BTreeMap::new(),
             witnesses: HashMap::new(),
             last_holder: HashMap::new(),
             datnames: BTreeMap::new(),
             named: HashSet::new(),
             unregistered: None,
+            told: Vec::new(),
+            told_resolutions: HashMap::new(),
             crowd: Crowd::default(),
             past_bound: 0,
             counters: Counters::default(),
@@ -228,6 +256,41 @@ impl SeriesSet {
     /// The registry's locks that have begun, with or without a holder.
     pub fn registered(&self) -> &BTreeMap<LockSeries, Registered> {
         &self.registered
+    }
+
+    /// When keys of the registry were last seen held, by this process or an earlier one.
+    pub fn last_held(&self, now: Timestamp) -> Vec<LastHeld> {
+        let seen = self.registered.iter().filter_map(|(series, it)| Some((series, it.last_held?)));
+        let recalled = self.recalled.iter().map(|(series, sight)| (series, *sight));
+        seen.chain(recalled.filter(|(_, sight)| now.since(sight.at) <= RECALLED_FOR))
+            .map(|(series, sight)| LastHeld { series: series.clone(), at: sight.at })
+            .collect()
+    }
+
+    /// Takes over what an earlier process saw, now or when a series begins. What was seen since goes
+    /// first.
+    pub fn recall(&mut self, last_held: Vec<LastHeld>, sample: &Sample) {
+        for LastHeld { series, at } in last_held {
+            let Some(at) = past(at, sample.at) else { continue };
+            let sight = Sight { at, at_local: sample.local(at) };
+            match self.registered.get_mut(&series) {
+                Some(registered) => {
+                    registered.last_held.get_or_insert(sight);
+                }
+                None if self.recalled.len() < RECALLED => {
+                    self.recalled.insert(series, sight);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// What was seen was of another cluster.
+    pub fn forget_sights(&mut self) {
+        self.recalled.clear();
+        for registered in self.registered.values_mut() {
+            registered.last_held = None;
+        }
     }
 
     /// How many of the registry's series have no place within the bound: they show no zero, and
@@ -264,6 +327,34 @@ impl SeriesSet {
     /// The label of a key that was held or awaited at the last poll or at the one before.
     pub fn label(&self, key: KeyId) -> Option<&Arc<Label>> {
         self.labels.get(&key).or_else(|| self.labels_before.get(&key)).map(|seen| &seen.label)
+    }
+
+    /// The labels of keys that are told of though nobody may hold or await them now, the most
+    /// important first. No series begins by that: a key has its own while its slot is its own, which
+    /// it keeps for as long as it is told of, and is one of `other` then.
+    pub fn labels_of(
+        &mut self,
+        keys: &[KeyId],
+        names: &Names,
+        resolver: &Resolver,
+    ) -> HashMap<KeyId, Arc<Label>> {
+        let mut before = std::mem::take(&mut self.told_resolutions);
+        let mut labels = HashMap::new();
+        for key in keys {
+            let present = self.labels.get(key).map(|seen| seen.label.clone());
+            let resolution = match &present {
+                Some(label) => label.resolution.clone(),
+                None => before.remove(key).unwrap_or_else(|| {
+                    self.share(resolve(resolver, names, *key, Signs::default()))
+                }),
+            };
+            let label =
+                present.unwrap_or_else(|| self.label_of_free(*key, resolution.clone(), names));
+            self.told_resolutions.insert(*key, resolution);
+            labels.insert(*key, label);
+        }
+        self.told = keys.to_vec();
+        labels
     }
 
     /// The label of an application name as the server has it; `None` where no name is known.
@@ -318,8 +409,24 @@ impl SeriesSet {
         for (_, label) in &applications {
             self.applications.keep(label, now);
         }
+        // Not all of them: those that are there now need slots too.
+        let is_nameless = |key: &&KeyId| {
+            self.told_resolutions.get(key).is_some_and(|resolution| resolution.lock.is_none())
+        };
+        for key in self.told.iter().filter(is_nameless).take(self.kept_for_told) {
+            self.quick_keys.keep(key, now);
+            self.steady_keys.keep(key, now);
+        }
+        for key in &self.told {
+            self.databases.keep(&key.database, now);
+        }
         self.release_idle(now);
         if self.is_stale {
+            // What was seen of a key made its name credible, and may be gone for the moment.
+            for (key, resolution) in &mut self.told_resolutions {
+                let signs = Signs { believed: resolution.lock.as_deref(), ..Signs::default() };
+                *resolution = Arc::new(resolve(resolver, names, *key, signs));
+            }
             let armed = self.armed(resolver);
             if std::mem::take(&mut self.is_reloaded) {
                 self.release_unnamed(&armed, resolver, names);
@@ -402,7 +509,7 @@ impl SeriesSet {
             if let Some(registered) = self.registered.get_mut(&lock.label.series)
                 && !lock.holders.is_empty()
             {
-                registered.last_held = Some(picture.at_local);
+                registered.last_held = Some(Sight { at: picture.at, at_local: picture.at_local });
             }
         }
         holder_changes
@@ -467,6 +574,25 @@ impl SeriesSet {
                 Arc::new(Label { resolution, datname, series, is_single })
             }
         }
+    }
+
+    /// The label of a key that nobody holds or awaits: a series that is there already, or `other`.
+    fn label_of_free(&self, key: KeyId, resolution: Arc<Resolution>, names: &Names) -> Arc<Label> {
+        let whole = datname(names, key.database);
+        let mut datname = clean_label(&whole);
+        if !self.databases.has(&key.database) && !self.named.contains(&datname) {
+            datname = OTHER.into();
+        }
+        let own = match &resolution.lock {
+            None => self.slotted.get(&key).filter(|series| series.datname == datname).cloned(),
+            Some(lock) => key_label(&resolution, Some(key.key))
+                .map(|key| LockSeries { datname: datname.clone(), lock: lock.clone(), key })
+                .filter(|series| self.registered.contains_key(series)),
+        };
+        let lock = || resolution.label().into();
+        let is_single = own.is_some() && resolution.pattern.is_none();
+        let series = own.unwrap_or_else(|| LockSeries { datname, lock: lock(), key: OTHER.into() });
+        Arc::new(Label { resolution, datname: whole, series, is_single })
     }
 
     /// One copy for all keys without a name, of which there may be very many.
@@ -666,7 +792,8 @@ impl SeriesSet {
         if resolution.pattern.is_none() {
             counters.holder_changes.get_or_insert(0);
         }
-        self.registered.insert(series, Registered { resolution, last_held: None });
+        let last_held = self.recalled.remove(&series);
+        self.registered.insert(series, Registered { resolution, last_held });
     }
 
     /// The names of all who hold or wait, and of the roots of those who wait, in the server's order,

@@ -1,12 +1,15 @@
 //! `locks serve`: a poller for each server, one HTTP server over what they publish.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
@@ -17,18 +20,23 @@ use crate::metrics::{Process, collect_families};
 use crate::poller::{Poller, local_now};
 use crate::reload::{Loaded, RegistryFiles};
 use crate::server::{self, Content};
+use crate::state::StateFile;
 use crate::view::{View, render_snapshot};
 
+/// At the end, the file system gets so long to take the last state.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
 /// Polls and serves until `shutdown` is done. The registry's files are watched, and read again when
-/// `hangup` says so.
+/// `hangup` says so; the state file is written.
 ///
 /// # Panics
 ///
-/// When a poller, an inspector or the watch over the files panics: half an exporter that looks whole
+/// When a poller, an inspector, the watch over the files or the state file panics: half an exporter that looks whole
 /// would be worse than none.
 pub async fn serve(
     config: Config,
     registry_files: RegistryFiles,
+    state_file: Option<StateFile>,
     hangup: Signal,
     listeners: Vec<TcpListener>,
     shutdown: impl Future<Output = ()>,
@@ -38,6 +46,7 @@ pub async fn serve(
     let mut tasks = JoinSet::new();
     let mut views = Vec::new();
     for server in config.servers {
+        let name = server.name.clone();
         let (inspector, inspected) = Inspector::new(server.clone(), registry.clone());
         tasks.spawn(inspector.run());
         let (poller, view) = Poller::new(
@@ -51,6 +60,10 @@ pub async fn serve(
         );
         views.push(view);
         let poller = poller.with_inspected(inspected);
+        let poller = match &state_file {
+            Some(state) => poller.with_memory(state.section(&name)),
+            None => poller,
+        };
         let poller = if config.logs_events { poller.with_events_logged() } else { poller };
         tasks.spawn(poller.run());
     }
@@ -66,13 +79,30 @@ pub async fn serve(
             tracing::info!(%address, "listening");
         }
     }
-    let site = Arc::new(Site { views, registry, snapshots: [Mutex::default(), Mutex::default()] });
+    let site = Arc::new(Site {
+        views: views.clone(),
+        registry,
+        snapshots: [Mutex::default(), Mutex::default()],
+    });
     tokio::select! {
         () = server::serve(listeners, site, options, shutdown) => {}
         Some(ended) = tasks.join_next() => match ended {
             Ok(never) => match never {},
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         },
+        never = keep(state_file.as_ref(), &views) => match never {},
+    }
+    if let Some(state) = &state_file
+        && timeout(LAST_WRITE, state.save(&views)).await.is_err()
+    {
+        tracing::warn!("stopping without a last write of the state file, which takes too long");
+    }
+}
+
+async fn keep(state_file: Option<&StateFile>, views: &[watch::Receiver<Arc<View>>]) -> Infallible {
+    match state_file {
+        Some(state) => state.keep(views).await,
+        None => std::future::pending().await,
     }
 }
 

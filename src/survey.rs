@@ -57,7 +57,8 @@ impl Survey {
         let watch = |server: config::Server| {
             let name: Arc<str> = server.name.as_str().into();
             let (registry, applications) = (registry.clone(), applications.clone());
-            let fold = Fold::new(name.clone(), registry, applications, limits, thresholds);
+            let fold = Fold::new(name.clone(), registry, applications, limits, thresholds)
+                .with_poolers(server.poolers.clone());
             let view = View { server: name, ..View::default() };
             Watch { server, limit, fold, view, connection: None, hashes_asked: None }
         };

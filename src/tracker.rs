@@ -29,9 +29,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
+use crate::memory::FirstName;
 use crate::mode::Mode;
 use crate::registry::DeclaredScope;
 use crate::sample::{
@@ -49,7 +50,8 @@ pub struct KeyId {
 }
 
 /// Who holds or waits: a backend, or a transaction that was prepared and has none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SessionId {
     /// A backend. Whether it is the same one as before is told by its `backend_start`.
     Backend(Pid),
@@ -103,6 +105,8 @@ pub struct Hold {
     pub since_local: Timestamp,
     /// Held without a gap since this moment, for certain.
     pub proved_since: Timestamp,
+    /// Held throughout since the last poll before this one, for certain.
+    pub is_unbroken: bool,
     /// What proves its scope, if anything does.
     pub scope: Option<ScopeEvidence>,
     /// Transactions of the holder in which it was seen.
@@ -113,6 +117,8 @@ pub struct Hold {
     pub polls_outside_transaction: u32,
     /// The name its backend went by when this presence was first seen.
     pub first_application_name: Option<Arc<str>>,
+    /// An earlier process saw it begin.
+    begin_recalled: bool,
     /// The poll before it began; after a change of transaction that is likely, not certain.
     not_before: Option<Timestamp>,
     /// The number of the last sample that showed it.
@@ -327,6 +333,28 @@ impl Tracker {
             owners.filter_map(|group| Some((group.transaction.clone(), group.pid?))).collect();
         self.previous = Some(sample.at);
         changes
+    }
+
+    /// What present holders were called when an earlier process first saw them with their keys.
+    /// Whether they let go meanwhile is not known, so nothing else of a hold is taken over.
+    pub fn recall_first_names(&mut self, names: Vec<FirstName>) {
+        let hold_id = |name: &FirstName| {
+            let (holder, mode) = (SessionId::Backend(name.pid), name.mode.clone());
+            Some(HoldId { holder, key: name.key_id()?, mode })
+        };
+        let names: HashMap<HoldId, FirstName> =
+            names.into_iter().filter_map(|name| Some((hold_id(&name)?, name))).collect();
+        if names.is_empty() {
+            return;
+        }
+        for (id, hold) in &mut self.holds {
+            if let Some(first) = names.get(id)
+                && hold.backend_start == Some(first.backend_start)
+            {
+                hold.first_application_name = Some(first.application_name.clone());
+                hold.begin_recalled = first.seen_to_begin;
+            }
+        }
     }
 
     /// A prepared transaction's rows have no pid. Its gid is found through the row of its own
@@ -735,6 +763,12 @@ impl Hold {
         self.scope.map_or(Scope::Unknown, ScopeEvidence::scope)
     }
 
+    /// Whether a poll before its first sight did not show it; else it was there when we first looked,
+    /// and the name it was first seen by may be that of a later user of a pooled connection.
+    pub const fn seen_to_begin(&self) -> bool {
+        self.presence.not_before.is_some() || self.begin_recalled
+    }
+
     /// The earliest moment at which it can have begun, if any bound is known: the last successful
     /// poll that did not see the row, or the start of its backend. That the holder's transaction
     /// changed since is no bound: what looks like two holds may be one, of the session.
@@ -760,11 +794,13 @@ impl Hold {
             since,
             since_local: presence.since_local,
             proved_since: since,
+            is_unbroken: false,
             scope: seen.scope(),
             transactions_seen: u32::from(seen.transaction().is_some()),
             polls: 1,
             polls_outside_transaction: u32::from(seen.local_id == Some(0)),
             first_application_name: seen.session.application_name.clone(),
+            begin_recalled: false,
             not_before: presence.not_before,
             poll: seen.poll,
             presence,
@@ -782,6 +818,7 @@ impl Hold {
     /// The same row, one poll later (rules 6 and 7).
     fn continued(mut self, seen: &Sighting<'_>) -> Continued {
         let unbroken = seen.is_unbroken();
+        self.is_unbroken = unbroken;
         self.backend_start = self.backend_start.or(seen.session.backend_start);
         self.presence.unbroken &= unbroken;
         self.presence.under_waiter &= seen.keeps_waiter;

@@ -11,17 +11,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use snapshot::render_json;
+pub(crate) use snapshot::{FindingJson, render_json};
 pub use snapshot::{SCHEMA, render_snapshot};
 
 use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
 use crate::finding::Finding;
 use crate::inspected::Inspected;
+use crate::memory::Memory;
 use crate::mode::Mode;
+use crate::order::Inversion;
 use crate::sample::{
-    Backend, Facts, FailureReason, Names, Pid, PreparedTransaction, Sample, State,
-    VirtualTransaction,
+    Backend, ClientAddress, DatabaseOid, Facts, FailureReason, Names, Pid, PreparedTransaction,
+    RoleOid, Sample, State,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -57,6 +59,9 @@ pub struct View {
     pub inspected: Arc<Inspected>,
     /// What happened lately; it stays after a failed poll.
     pub events: Arc<History>,
+    /// What is to be remembered over a restart; `None` unless somebody keeps it, and before the first
+    /// poll.
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// Why a poll failed.
@@ -98,8 +103,11 @@ pub struct Picture {
     pub in_recovery: bool,
     /// Every key held or awaited, in order.
     pub locks: Vec<Lock>,
-    /// Keys of the registry that nobody holds or awaits and of which something is to be said, in order.
+    /// Keys that nobody holds or awaits and of which something is to be said, in order.
     pub free: Vec<Lock>,
+    /// Pairs of keys that were seen taken in both orders, the newest first; drawn without any, as
+    /// locks are without findings.
+    pub inversions: Vec<Arc<Inversion>>,
     /// Granted advisory rows read, before any grouping.
     pub rows_granted: usize,
     /// Waiting advisory rows read.
@@ -110,6 +118,8 @@ pub struct Picture {
     pub privileges_sufficient: Option<bool>,
     /// Who waits for whom.
     pub chains: Chains,
+    /// Every backend, locks or none; empty when activity was not read.
+    pub sessions: HashMap<Pid, Arc<Session>>,
 }
 
 /// One key with everybody on it.
@@ -136,6 +146,10 @@ pub struct Session {
     pub application_name: Option<Arc<str>>,
     /// The same as a label: rewritten and bounded.
     pub application_label: Arc<str>,
+    /// Its database.
+    pub database: Option<DatabaseOid>,
+    /// Its role, which is known without a name too.
+    pub role: Option<RoleOid>,
     /// The role's name.
     pub usename: Option<Arc<str>>,
     /// `client_addr`
@@ -175,6 +189,8 @@ pub struct Holder {
     pub weaker_modes: Vec<Mode>,
     /// The name its backend went by when it was first seen with this key.
     pub first_application_name: Option<Arc<str>>,
+    /// A poll before that did not show it; else that name may be of a later user of the connection.
+    pub seen_to_begin: bool,
     /// Proved scope.
     pub scope: Scope,
     /// What proves it.
@@ -215,7 +231,7 @@ pub struct Holder {
 /// How many locks of each type somebody holds, as far as a sample shows them.
 type LockCounts = BTreeMap<Arc<str>, usize>;
 
-/// A prepared transaction that holds a key.
+/// A prepared transaction that holds a key, or keeps somebody waiting who waits for one.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The transaction.
@@ -255,7 +271,7 @@ pub struct Root {
     pub id: SessionId,
     /// The backend; all of it unknown for a prepared transaction.
     pub session: Arc<Session>,
-    /// The prepared transaction, where it is one and its gid is known.
+    /// The prepared transaction, where it is one and its gid is known; it need not hold a key.
     pub prepared: Option<Arc<Prepared>>,
     /// It waits in a circle.
     pub is_in_cycle: bool,
@@ -337,6 +353,7 @@ impl Picture {
         for (id, wait) in tracker.waits() {
             locks.entry(id.key).or_default().1.push(scene.draw_waiter(id, wait));
         }
+        let sessions = scene.sessions;
         Self {
             at: sample.at,
             at_local: sample.at_local,
@@ -354,12 +371,14 @@ impl Picture {
                 })
                 .collect(),
             free: Vec::new(),
+            inversions: Vec::new(),
             rows_granted: sample.advisory_rows(true),
             rows_waiting: sample.advisory_rows(false),
             databases: names.databases.len(),
             privileges_sufficient: sample.backends.as_ref().map(|backends| {
                 backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
             }),
+            sessions,
             chains,
         }
     }
@@ -405,12 +424,16 @@ impl<'a> Scene<'a> {
                 .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
-            prepared: rows_without_backend(sample)
-                .filter_map(|transaction| {
-                    let owner = tracker.owner(None, transaction);
-                    let transaction = tracker.prepared(transaction)?.clone();
-                    let role = names.roles.get(&transaction.owner).cloned();
-                    Some((owner, Arc::new(Prepared { transaction, owner: role })))
+            // Each has the lock on its own transaction id, whatever else it holds.
+            prepared: sample
+                .other_locks
+                .iter()
+                .filter(|row| row.pid.is_none() && row.granted)
+                .filter_map(|row| {
+                    let transaction = tracker.prepared(&row.transaction)?.clone();
+                    let owner = names.roles.get(&transaction.owner).cloned();
+                    let id = tracker.owner(row.pid, &row.transaction);
+                    Some((id, Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
@@ -469,6 +492,7 @@ impl<'a> Scene<'a> {
             mode: hold_id.mode.clone(),
             weaker_modes: Vec::new(),
             first_application_name: hold.first_application_name.clone(),
+            seen_to_begin: hold.seen_to_begin(),
             scope: hold.scope(),
             scope_evidence: hold.scope,
             polls_outside_transaction: hold.polls_outside_transaction,
@@ -505,13 +529,6 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whose the rows without a pid are: of prepared transactions, whatever they lock.
-fn rows_without_backend(sample: &Sample) -> impl Iterator<Item = &VirtualTransaction> {
-    let groups = sample.advisory.iter().map(|group| (group.pid, &group.transaction));
-    let rows = sample.other_locks.iter().map(|row| (row.pid, &row.transaction));
-    groups.chain(rows).filter(|(pid, _)| pid.is_none()).map(|(_, transaction)| transaction)
-}
-
 /// What everybody holds, by type. Advisory locks are counted as keys and modes, as the server's
 /// rows are.
 fn count_locks(sample: &Sample, tracker: &Tracker) -> HashMap<SessionId, Arc<LockCounts>> {
@@ -533,6 +550,8 @@ impl Session {
             backend_start: backend.backend_start,
             application_label: series.application_label(backend.application_name.as_ref()),
             application_name: backend.application_name.clone(),
+            database: backend.database,
+            role: backend.role,
             usename: backend.role.and_then(|role| names.roles.get(&role)).cloned(),
             client_addr: backend.client_addr,
             client_port: backend.client_port,
@@ -547,6 +566,8 @@ impl Session {
             backend_start: None,
             application_name: None,
             application_label,
+            database: None,
+            role: None,
             usename: None,
             client_addr: None,
             client_port: None,
@@ -560,6 +581,16 @@ impl Session {
     pub fn folded_application(&self) -> Option<&str> {
         let is_folded = |name: &&str| &*self.application_label == OTHER && *name != OTHER;
         self.application_name.as_deref().filter(is_folded)
+    }
+
+    /// Where its client connects from; `None` where that is hidden.
+    pub fn client_address(&self) -> Option<ClientAddress> {
+        ClientAddress::from_columns(self.client_addr, self.client_port)
+    }
+
+    /// Whether it was idle outside of a transaction since before the poll began, for certain.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle && self.state_since.is_some()
     }
 
     /// The server's word for what it does; `None` where that is hidden.
@@ -577,6 +608,7 @@ impl Holder {
             self.since = hold.since;
             self.since_local = hold.since_local;
             self.first_application_name = hold.first_application_name.clone();
+            self.seen_to_begin = hold.seen_to_begin();
         }
         // A mode without a bound leaves the session without one.
         self.not_before = self.not_before.min(hold.earliest_start());

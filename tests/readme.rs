@@ -141,3 +141,17 @@ fn every_script_it_names_can_be_run() {
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(&script).is_file(), "{script}");
     }
 }
+
+#[test]
+fn every_file_it_links_to_exists() {
+    let links: Vec<&str> = README
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', '#']).next())
+        .filter(|link| !link.contains("://"))
+        .collect();
+    assert!(links.contains(&"alerts/runbook.md"), "{links:?}");
+    for link in links {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(link).exists(), "{link}");
+    }
+}

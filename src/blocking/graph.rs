@@ -94,6 +94,15 @@ impl Graph {
         count
     }
 
+    /// For each node, who waits for it.
+    pub(super) fn reversed(&self) -> Vec<Vec<Node>> {
+        let mut reversed = vec![Vec::new(); self.edges.len()];
+        for (from, edges) in self.edges.iter().enumerate() {
+            edges.iter().for_each(|to| reversed[*to].push(from));
+        }
+        reversed
+    }
+
     /// How much there is to walk through.
     #[cfg(test)]
     pub(super) fn edge_count(&self) -> usize {

@@ -324,6 +324,54 @@ fn a_mode_that_is_not_known_makes_no_block() {
 }
 
 #[test]
+fn chains_can_be_followed_from_their_end_through_those_who_are_let_through() {
+    let chains = Table::default()
+        .key(1, 42, Mode::Exclusive, HELD)
+        .key(2, 42, Mode::Exclusive, since(5))
+        .row(2, 7, Mode::Exclusive, HELD)
+        .row(3, 7, Mode::Share, since(6))
+        .row(3, 8, Mode::Exclusive, HELD)
+        .row(4, 8, Mode::Share, since(7))
+        .chains();
+    let behind = |start: i32, stops: i32| {
+        let backwards = chains.backwards();
+        let found = backwards.waiters_behind([&id(start)], |one| *one != id(stops));
+        found.iter().map(|(one, _)| name(one)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(behind(1, 0), "2 3 4");
+    assert_eq!(behind(2, 0), "3 4");
+    assert_eq!(behind(1, 3), "2 3");
+    assert_eq!(behind(4, 0), "");
+    assert_eq!(chains.waiting_since(&id(3)), Some(at(6)));
+    assert_eq!(chains.waiting_since(&id(1)), None);
+}
+
+#[test]
+fn of_three_thousand_waiters_nobody_is_visited_twice() {
+    use std::cell::Cell;
+
+    let mut table = Table::default().key(1, 42, Mode::Exclusive, HELD);
+    for pid in 2..=3_000 {
+        table = table.key(pid, 42, Mode::Exclusive, since(i64::from(pid)));
+        table = table.row(pid, 7, Mode::Share, HELD);
+    }
+    for pid in 3_001..=6_000 {
+        table = table.row(pid, 7, Mode::Exclusive, since(i64::from(pid)));
+    }
+    let chains = table.chains();
+    let asked = Cell::new(0);
+    let waiters: Vec<SessionId> = (2..=3_000).map(id).collect();
+    let backwards = chains.backwards();
+    let found = backwards.waiters_behind(&waiters, |_| {
+        asked.set(asked.get() + 1);
+        true
+    });
+    assert_eq!((found.len(), asked.get()), (3_000, 3_000));
+    let edges: usize = backwards.edges.iter().map(Vec::len).sum();
+    assert!(edges < 40_000, "{edges}");
+}
+
+#[test]
 fn holders_without_waiters_make_no_chain() {
     let mut table = Table::default();
     for pid in 1..=20 {

@@ -1,7 +1,8 @@
 //! Rules that rewrite an `application_name` before it becomes a label.
 //!
-//! Applications put pids and job numbers into their names; a rule folds those into one. Pure: it
-//! takes a name and gives a name, and knows nothing of labels and their limits.
+//! Applications put pids and job numbers into their names; a rule folds those into one, and says
+//! whether the program changes its name while it is connected. Pure: it takes a name and gives a
+//! name, and knows nothing of labels and their limits.
 
 use std::borrow::Cow;
 
@@ -16,6 +17,7 @@ pub struct Applications(Vec<Application>);
 pub struct Application {
     pattern: Regex,
     name: String,
+    renames_itself: bool,
 }
 
 /// Why a rule is none.
@@ -46,6 +48,12 @@ impl Applications {
         let renamed = self.0.iter().find_map(|rule| rule.rename(application_name));
         renamed.map_or(Cow::Borrowed(application_name), Cow::Owned)
     }
+
+    /// Whether a program of this name is known to change it on one and the same connection.
+    pub fn renames_itself(&self, application_name: &str) -> bool {
+        let rule = self.0.iter().find(|rule| rule.pattern.is_match(application_name));
+        rule.is_some_and(|rule| rule.renames_itself)
+    }
 }
 
 impl Application {
@@ -65,7 +73,13 @@ impl Application {
         if let Some(group) = groups(name).into_iter().find(|group| !has_group(&pattern, group)) {
             return Err(ApplicationError::NoGroup(group.to_owned()));
         }
-        Ok(Self { pattern, name: name.to_owned() })
+        Ok(Self { pattern, name: name.to_owned(), renames_itself: false })
+    }
+
+    /// The same for programs that change their name while they are connected, if they do.
+    pub fn renaming_itself(mut self, renames_itself: bool) -> Self {
+        self.renames_itself = renames_itself;
+        self
     }
 
     fn rename(&self, application_name: &str) -> Option<String> {
@@ -135,6 +149,16 @@ mod tests {
         for (name, renamed) in expected {
             assert_eq!(applications.rename(name), renamed);
         }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_says_whether_a_program_renames_itself() {
+        let rule = |pattern| Application::new(pattern, "$0").unwrap();
+        let rules = vec![rule("^worker: idle"), rule("^worker: ").renaming_itself(true)];
+        let applications = Applications::new(rules);
+        assert!(applications.renames_itself("worker: ReportJob"));
+        assert!(!applications.renames_itself("worker: idle"));
+        assert!(!applications.renames_itself("web"));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     pub(super) poll: PollSection,
     pub(super) registry: Vec<Entry<PathBuf>>,
+    pub(super) state_file: Option<PathBuf>,
     pub(super) servers: Vec<Entry<ServerEntry>>,
     pub(super) applications: Vec<ApplicationEntry>,
     pub(super) limits: LimitsSection,
@@ -31,6 +32,7 @@ pub(super) struct ConfigFile {
 struct Top {
     poll: Option<PollSection>,
     registry: Option<Vec<Entry<PathBuf>>>,
+    state_file: Option<PathBuf>,
     servers: Option<Vec<Entry<ServerEntry>>>,
     applications: Option<Vec<ApplicationEntry>>,
     limits: Option<LimitsSection>,
@@ -52,6 +54,7 @@ pub(super) struct ServerEntry {
     pub(super) dsn: Option<Entry<String>>,
     pub(super) password_file: Option<Entry<PathBuf>>,
     pub(super) inspect: Option<Vec<Entry<String>>>,
+    pub(super) poolers: Option<Vec<Entry<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -60,6 +63,8 @@ pub(super) struct ApplicationEntry {
     #[serde(rename = "match")]
     pub(super) pattern: Entry<String>,
     pub(super) name: Entry<String>,
+    #[serde(default)]
+    pub(super) renames_itself: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,6 +129,7 @@ impl ConfigFile {
             path: path.to_owned(),
             poll: top.poll.unwrap_or_default(),
             registry: top.registry.unwrap_or_default(),
+            state_file: top.state_file,
             servers: top.servers.unwrap_or_default(),
             applications: top.applications.unwrap_or_default(),
             limits: top.limits.unwrap_or_default(),
@@ -181,6 +187,7 @@ fn type_in_words(ty: &str) -> String {
     match ty {
         "usize" | "u64" | "u32" | "unsigned integer" => "a whole number, 0 or more",
         "floating point" => "a number, as in 0.02",
+        "bool" | "a boolean" | "boolean" => "true or false",
         "a sequence" | "sequence start" => "a list, as in `[a, b]`",
         "mapping start" => "a mapping, as in `{ key: value }`",
         "string scalar" | "a string" => "text",

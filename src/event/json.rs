@@ -16,7 +16,7 @@ use crate::mode::Mode;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
-use crate::view::{Party, SCHEMA, View, render_json};
+use crate::view::{FindingJson, Party, SCHEMA, View, render_json};
 
 /// Renders the events of all servers that the filter asks for into one JSON object, the newest
 /// first.
@@ -75,13 +75,18 @@ struct EventJson<'a> {
     lock: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     display_name: Option<Option<&'a str>>,
-    mode: &'a Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'a Mode>,
     #[serde(flatten)]
-    party: PartyJson<'a>,
+    party: Option<PartyJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<PartyJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
+    #[serde(flatten)]
+    finding: Option<FindingJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_first_poll: Option<bool>,
     #[serde(flatten)]
     length: Option<LengthJson>,
 }
@@ -111,12 +116,20 @@ struct LengthJson {
 
 impl<'a> EventJson<'a> {
     fn of(server: &'a str, event: &'a Event, details: bool) -> Self {
-        let (from, outcome, length) = match &event.kind {
-            EventKind::HoldBegan | EventKind::WaitBegan => (None, None, None),
-            EventKind::HoldEnded(length) => (None, None, Some(length)),
-            EventKind::WaitEnded(outcome, length) => (None, Some(outcome.as_str()), Some(length)),
-            EventKind::HolderChanged { from } => (Some(from), None, None),
-        };
+        let (mut from, mut outcome, mut at_first_poll, mut length) = (None, None, None, None);
+        match &event.kind {
+            EventKind::HoldBegan | EventKind::WaitBegan => {}
+            EventKind::HoldEnded(lasted) | EventKind::FindingEnded(_, lasted) => {
+                length = Some(lasted);
+            }
+            EventKind::WaitEnded(how, lasted) => {
+                (outcome, length) = (Some(how.as_str()), Some(lasted));
+            }
+            EventKind::HolderChanged { from: party } => from = Some(party),
+            EventKind::FindingBegan { at_first_poll: is_first, .. } => {
+                at_first_poll = Some(*is_first);
+            }
+        }
         let seconds = |duration: Option<Duration>| duration.map(|one| one.as_secs_f64());
         Self {
             at: event.at,
@@ -128,10 +141,12 @@ impl<'a> EventJson<'a> {
             key: event.key,
             lock: event.lock(),
             display_name: details.then(|| event.display_name.as_deref().or(event.lock())),
-            mode: &event.mode,
-            party: PartyJson::of(&event.party, details),
+            mode: event.mode.as_ref(),
+            party: event.party.as_ref().map(|party| PartyJson::of(party, details)),
             from: from.map(|from| PartyJson::of(from, details)),
             outcome,
+            finding: event.finding().map(|finding| FindingJson::of(finding, details)),
+            at_first_poll,
             length: length.map(|length| LengthJson {
                 duration_seconds: seconds(length.estimate),
                 seen_for_seconds: seconds(length.seen_for),

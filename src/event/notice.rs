@@ -1,10 +1,10 @@
 //! Which events are worth a line in the log, and how many lines: a log is read by people and paid for
 //! by the byte.
 //!
-//! By default that is a hold of a named lock that lasts, once when it has, and once when it ends;
-//! all events where somebody asked for them. Both have bounds of their own, and what is past them
-//! is counted, so that a burst neither floods the log nor hides what lasts. Pure; the poller writes
-//! the lines.
+//! By default that is a finding when it begins and when it ends, and a hold of a named lock that
+//! lasts, once when it has, and once when it ends; all events where somebody asked for them. Each of
+//! the three has a bound of its own, and what is past it is counted, so that a burst neither floods
+//! the log nor hides what matters. Pure; the poller writes the lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,7 @@ pub struct Lasting {
 #[derive(Debug, Default)]
 pub struct Notices {
     tells_all: bool,
+    findings: Budget,
     lasting: Budget,
     others: Budget,
     lines: Vec<Notice>,
@@ -97,7 +98,9 @@ impl Notices {
 
     /// Takes note of something that happened.
     pub fn observe_event(&mut self, event: &Arc<Event>) {
-        let budget = if is_end_of_lasting(event) {
+        let budget = if event.finding().is_some() {
+            &mut self.findings
+        } else if is_end_of_lasting(event) {
             &mut self.lasting
         } else if self.tells_all {
             &mut self.others
@@ -135,7 +138,9 @@ fn is_end_of_lasting(event: &Event) -> bool {
         EventKind::HoldBegan
         | EventKind::WaitBegan
         | EventKind::WaitEnded(..)
-        | EventKind::HolderChanged { .. } => false,
+        | EventKind::HolderChanged { .. }
+        | EventKind::FindingBegan { .. }
+        | EventKind::FindingEnded(..) => false,
     }
 }
 

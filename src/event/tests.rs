@@ -27,6 +27,11 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_unix_micros(seconds * 1_000_000)
 }
 
+fn parse_registry(text: &str) -> Arc<Registry> {
+    let source = Source { name: "registry.yaml".into(), text: text.into() };
+    Arc::new(Registry::parse(&[source]).unwrap())
+}
+
 /// A fold that has seen nobody hold anything at second 0. Our clock is 1000 s behind the server's.
 struct Story {
     fold: Fold,
@@ -34,18 +39,26 @@ struct Story {
 
 impl Story {
     fn begin() -> Self {
-        let source = Source { name: "registry.yaml".into(), text: REGISTRY.into() };
-        let registry = Arc::new(Registry::parse(&[source]).unwrap());
-        let mut fold =
-            Fold::new("orders-1".into(), registry, Arc::default(), &LIMITS, Thresholds::default());
+        let mut story = Self::unseen(REGISTRY);
+        story.poll(0, vec![]);
+        story
+    }
+
+    /// The same before its first poll.
+    fn unseen(registry: &str) -> Self {
+        let mut fold = Fold::new(
+            "orders-1".into(),
+            parse_registry(registry),
+            Arc::default(),
+            &LIMITS,
+            Thresholds::default(),
+        );
         let app = DatabaseName { name: "app".into(), encoding: "UTF8".into() };
         fold.observe_names(Names {
             databases: HashMap::from([(APP, app)]),
             roles: HashMap::from([(RoleOid(10), "billing".into())]),
         });
-        let mut story = Self { fold };
-        story.poll(0, vec![]);
-        story
+        Self { fold }
     }
 
     fn poll(&mut self, seconds: i64, advisory: Vec<KeyGroup>) {
@@ -330,11 +343,15 @@ fn the_few_events_of_a_quiet_lock_outlast_those_of_busy_ones() {
 /// The lines for the log after a poll, in short.
 fn lines(story: &mut Story) -> Vec<String> {
     let pid = |party: &Party| party.id.pid().unwrap();
+    let who = |event: &Event| match event.finding() {
+        Some(finding) => finding.kind.as_str().to_owned(),
+        None => pid(event.party.as_ref().unwrap()).to_string(),
+    };
     let line = |notice| match notice {
         Notice::Lasts(hold) => {
             format!("{} lasts {} s", pid(&hold.party), hold.seen_for.as_secs())
         }
-        Notice::Happened(event) => format!("{} {}", pid(&event.party), event.kind.as_str()),
+        Notice::Happened(event) => format!("{} {}", who(&event), event.kind.as_str()),
         Notice::LeftOut(lines) => format!("left out {lines}"),
     };
     story.fold.take_notices().into_iter().map(line).collect()
@@ -376,6 +393,137 @@ fn a_hold_that_was_there_for_long_at_the_first_poll_is_told_at_once() {
     assert_eq!(lines(&mut story), ["7 lasts 60 s"]);
 }
 
+/// The findings that began and ended, the newest first.
+fn told_findings(story: &Story) -> Vec<String> {
+    let told = |event: &Value| {
+        let finding = event["finding"].as_str()?;
+        Some(format!("{} {finding} {}", event["event"].as_str()?, event["key"]["text"]))
+    };
+    story.events(false).iter().filter_map(told).collect()
+}
+
+#[test]
+fn a_finding_is_told_when_it_begins_and_when_it_ends() {
+    let mut story = Story::begin();
+    for seconds in [1, 902, 950] {
+        story.poll(seconds, vec![holds(7, NIGHTLY)]);
+    }
+    story.poll(952, vec![]);
+    let events = story.events(false);
+    let [ended, _, began, _] = &events[..] else { panic!("{events:?}") };
+    let expected = json!({
+        "at": "1970-01-01T00:15:02.000000Z",
+        "event": "finding_began",
+        "not_before": "1970-01-01T00:00:01.000000Z",
+        "not_after": "1970-01-01T00:15:02.000000Z",
+        "server": "orders-1",
+        "datname": "app",
+        "key": { "text": "42", "kind": "bigint", "classid": 0, "objid": 42, "objsubid": 1 },
+        "lock": "nightly",
+        "finding": "held_too_long",
+        "severity": "warning",
+        "text": "seen held by session 7 (pod-7) since 1970-01-01T00:00:01Z, for 15m1s; max_hold is 15m",
+        "remedy": "SELECT pg_terminate_backend(7); the program may go on working without the lock",
+        "pids": [7],
+        "sessions_count": 1,
+        "at_first_poll": false,
+    });
+    assert_eq!(began, &expected);
+    assert_eq!((&ended["event"], &ended["finding"]), (&json!("finding_ended"), &began["finding"]));
+    assert_eq!(ended["not_before"], "1970-01-01T00:15:50.000000Z");
+    assert!(ended["text"].as_str().unwrap().contains("for 15m49s"), "as it was last: {ended}");
+    // Found from 902 to 950, so not for longer than from 1 to 952.
+    let lengths = ["seen_for_seconds", "at_most_seconds"].map(|field| ended[field].as_f64());
+    assert_eq!(lengths, [Some(48.0), Some(951.0)]);
+}
+
+#[test]
+fn a_finding_that_goes_on_is_not_told_anew_whatever_changes_about_it() {
+    let mut story = Story::begin();
+    let shares = |pid| KeyGroup { mode: Mode::Share, ..holds(pid, NIGHTLY) };
+    story.poll(1, vec![shares(7), shares(8)]);
+    story.poll(902, vec![shares(7), shares(8)]);
+    let began = ["finding_began held_too_long \"42\""];
+    assert_eq!(told_findings(&story), began);
+    // Another session is the worst, a registry is read, polls fail: the fold hears nothing of those.
+    story.poll(903, vec![shares(8)]);
+    story.fold.observe_registry(parse_registry("locks: [{ name: renamed, key: 42 }]"));
+    story.poll(2000, vec![shares(8)]);
+    assert_eq!(told_findings(&story), began);
+    // A registry that allows it ends it: nothing is to be said any more.
+    let longer = "locks: [{ name: renamed, key: 42, max_hold: 1d }]";
+    story.fold.observe_registry(parse_registry(longer));
+    story.poll(2001, vec![shares(8)]);
+    assert_eq!(told_findings(&story)[0], "finding_ended held_too_long \"42\"");
+}
+
+const LEADER: &str = "
+locks: [{ name: leader, key: 42, databases: [app], must_be_held: true, vacant_for: 4s }]
+";
+
+#[test]
+fn a_finding_about_a_key_that_nobody_holds_is_told_too() {
+    let mut story = Story::unseen(LEADER);
+    for seconds in [0, 2, 4, 6] {
+        story.poll(seconds, vec![]);
+    }
+    assert_eq!(told_findings(&story), ["finding_began vacant \"42\""]);
+    // Awaited it is another row of the picture, and the same finding.
+    story.poll(7, vec![waits(8, NIGHTLY, 6)]);
+    assert_eq!(told_findings(&story).len(), 1);
+    story.poll(8, vec![holds(8, NIGHTLY)]);
+    assert_eq!(told_findings(&story)[0], "finding_ended vacant \"42\"");
+}
+
+#[test]
+fn what_the_first_poll_finds_is_told_as_found_then_with_no_bound_before() {
+    let mut story = Story::unseen(REGISTRY);
+    let mut first = sample(1000, vec![holds(7, NIGHTLY)]);
+    for backend in first.backends.iter_mut().flatten() {
+        (backend.state, backend.state_change) = (State::Idle, Some(at(1)));
+    }
+    story.observe(&first);
+    let began = &story.events(false)[0];
+    assert_eq!((&began["event"], &began["at_first_poll"]), (&json!("finding_began"), &json!(true)));
+    assert_eq!(began["not_before"], Value::Null);
+    story.poll(1001, vec![]);
+    let ended = &story.events(false)[0];
+    assert_eq!(
+        (&ended["event"], &ended["at_most_seconds"]),
+        (&json!("finding_ended"), &Value::Null)
+    );
+}
+
+#[test]
+fn of_a_finding_about_very_many_sessions_a_few_are_kept_and_all_are_counted() {
+    let mut story = Story::begin();
+    let waiters = || (100..1100).map(|pid| waits(pid, NIGHTLY, 1)).chain([holds(7, NIGHTLY)]);
+    story.poll(2, waiters().collect());
+    story.poll(100, waiters().collect());
+    let events = story.events(false);
+    let began = events.iter().find(|event| event["finding"] == "waiting_too_long").unwrap();
+    assert_eq!(began["sessions_count"], 1000);
+    assert!(began["text"].as_str().unwrap().ends_with("and 999 other sessions likewise"));
+    let history = story.view().events;
+    let kept = history.newest_first().find_map(|event| event.finding()).unwrap();
+    assert_eq!(kept.sessions.len(), crate::view::NAMED);
+}
+
+#[test]
+fn findings_are_told_to_everybody_in_a_bounded_number_of_lines_of_their_own() {
+    let mut story = Story::begin();
+    let burst = KeyGroup { keys: (1000..2000).map(Key::bigint).collect(), ..holds(8, NIGHTLY) };
+    story.poll(1, vec![burst.clone()]);
+    assert_eq!(lines(&mut story), [""; 0]);
+    story.poll(3700, vec![burst, holds(7, NIGHTLY)]);
+    let told = lines(&mut story);
+    assert_eq!((told.len(), &*told[0]), (101, "held_too_long finding_began"));
+    assert_eq!(told[100], "left out 900");
+    // Holds that last have lines left.
+    story.poll(3710, vec![holds(7, NIGHTLY)]);
+    assert!(lines(&mut story).contains(&"7 lasts 10 s".to_owned()));
+}
+
 #[test]
 fn everything_is_told_to_those_who_asked() {
     let mut story = Story::begin();
@@ -391,6 +539,10 @@ fn everything_is_told_to_those_who_asked() {
 fn a_burst_writes_a_bounded_number_of_lines_and_says_how_many_were_left_out() {
     let mut story = Story::begin();
     story.fold.tell_all_events();
+    // One finding about the burst has its own budget.
+    let lines = |story: &mut Story| -> Vec<String> {
+        lines(story).into_iter().filter(|line| !line.starts_with("too_many_keys")).collect()
+    };
     let burst = KeyGroup { keys: (1000..21_000).map(Key::bigint).collect(), ..holds(8, NIGHTLY) };
     story.poll(1, vec![burst.clone()]);
     let first = lines(&mut story);

@@ -8,18 +8,24 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::pooled::{NameChange, Sharing, Sign};
 use crate::duration::render_duration;
-use crate::registry::{DeclaredScope, Limit};
+use crate::order::{Grade, Inversion};
+use crate::registry::{DeclaredScope, Limit, Resolution};
 use crate::sample::Pid;
+use crate::series::Label;
 use crate::timestamp::Timestamp;
-use crate::tracker::SessionId;
-use crate::view::{Holder, Root, Session, Waiter};
+use crate::tracker::{KeyId, Scope, SessionId};
+use crate::view::{Holder, Picture, Root, Session, Waiter};
 
 /// What was seen of the session that a finding is about.
 #[derive(Clone, Debug)]
 pub(super) enum Evidence {
     HeldTooLong {
         who: Who,
+        doubt: NameDoubt,
         since: Timestamp,
         seen_for: Duration,
         limit: Limit,
@@ -36,6 +42,7 @@ pub(super) enum Evidence {
     /// `root` as above.
     KeepsOut {
         who: Who,
+        doubt: NameDoubt,
         contended: Duration,
         gone: u32,
         limit: Limit,
@@ -43,10 +50,19 @@ pub(super) enum Evidence {
     },
     Stuck {
         who: Who,
+        doubt: NameDoubt,
         contended: Duration,
         idle_for: Duration,
         limit: Limit,
         behind: usize,
+    },
+    HiddenCycle {
+        waiter: Who,
+        blocked: Who,
+        root: Who,
+        blocked_for: Duration,
+        locktype: Arc<str>,
+        limit: Limit,
     },
     IdleInTransaction {
         who: Who,
@@ -58,6 +74,11 @@ pub(super) enum Evidence {
         who: Who,
         prepared_for: Duration,
         limit: Limit,
+    },
+    PooledBackend {
+        who: Who,
+        since: Timestamp,
+        sharing: Box<Sharing>,
     },
     HoldsBackVacuum {
         who: Who,
@@ -98,10 +119,16 @@ pub(super) enum Evidence {
         count: u32,
         within: Duration,
     },
+    OrderInversion {
+        inversion: Arc<Inversion>,
+        side: usize,
+        more: usize,
+    },
 }
 
 /// A session, as a sentence speaks of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Who {
     Backend {
         pid: Pid,
@@ -113,20 +140,30 @@ pub(super) enum Who {
     },
 }
 
+/// Whether the name of a holder may be somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameDoubt {
+    /// It was seen when the hold began, or goes with its transaction.
+    None,
+    /// Nobody saw the session take the lock.
+    OfLaterUser,
+}
+
 /// What every way of taking a lock from its holder costs.
 const NO_LEASE: &str = "the program may go on working without the lock";
 
 impl Evidence {
     pub(super) fn render_text(&self, details: bool) -> String {
         match self {
-            Self::HeldTooLong { who, since, seen_for, limit, behind, root } => {
+            Self::HeldTooLong { who, doubt, since, seen_for, limit, behind, root } => {
                 format!(
-                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}",
+                    "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}{}",
                     who.render(details),
                     render_age(*seen_for),
                     render_limit(*limit),
                     render_behind(*behind),
                     render_root(root.as_ref(), details),
+                    doubt.render(),
                 )
             }
             Self::WaitingTooLong { who, waited, limit, root } => {
@@ -141,7 +178,7 @@ impl Evidence {
                     render_limit(*limit),
                 )
             }
-            Self::KeepsOut { who, contended, gone, limit, root } => {
+            Self::KeepsOut { who, doubt, contended, gone, limit, root } => {
                 let gone = match gone {
                     0 => String::new(),
                     1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
@@ -154,20 +191,32 @@ impl Evidence {
                     }
                 };
                 format!(
-                    "{} was seen to keep {kept_out}; max_wait is {}{gone}{}",
+                    "{} was seen to keep {kept_out}; max_wait is {}{gone}{}{}",
                     who.render(details),
                     render_limit(*limit),
                     render_root(root.as_ref(), details),
+                    doubt.render(),
                 )
             }
-            Self::Stuck { who, contended, idle_for, limit, behind } => format!(
+            Self::Stuck { who, doubt, contended, idle_for, limit, behind } => format!(
                 "{} has been idle for at least {} and was seen to keep others waiting for {}; \
-                 max_wait is {}{}",
+                 max_wait is {}{}{}",
                 who.render(details),
                 render_age(*idle_for),
                 render_age(*contended),
                 render_limit(*limit),
                 render_behind(*behind),
+                doubt.render(),
+            ),
+            Self::HiddenCycle { waiter, blocked, root, blocked_for, locktype, limit } => format!(
+                "{} has waited for {} (for a lock of type {locktype}), directly or through others, \
+                 for {}, which waits for the key; its holder, {}, is of the same program and has been \
+                 idle since before: no deadlock is reported, and it may last for ever; max_wait is {}",
+                blocked.render(details),
+                render_age(*blocked_for),
+                waiter.render(details),
+                root.render(details),
+                render_limit(*limit),
             ),
             Self::IdleInTransaction { who, idle_for, is_aborted, limit } => format!(
                 "held by {}, which has been idle in {} transaction for at least {}; the limit is {}",
@@ -183,6 +232,10 @@ impl Evidence {
                 render_age(*prepared_for),
                 render_limit(*limit),
             ),
+            Self::PooledBackend { who, since, sharing } => {
+                let who = who.render(details);
+                format!("held at session level by {who} since {since:.0}{}", sharing.render())
+            }
             Self::HoldsBackVacuum { who, age, limit } => format!(
                 "{} waits with a snapshot that is {age} transactions old; vacuum may not remove what \
                  was deleted since; the limit is {limit}",
@@ -214,6 +267,14 @@ impl Evidence {
                 "seen to change hands more than {count} times within {}",
                 render_duration(*within),
             ),
+            Self::OrderInversion { inversion, side, more } => {
+                let more = match more {
+                    0 => String::new(),
+                    1 => "; and 1 more key likewise".to_owned(),
+                    more => format!("; and {more} more keys likewise"),
+                };
+                format!("{}{more}", render_inversion(inversion, *side, details))
+            }
             Self::UnexpectedHolder { who, since } => format!(
                 "seen held since {since:.0} by {}, a name that `holders` does not list",
                 who.render(details),
@@ -242,9 +303,25 @@ impl Evidence {
             | Self::Stuck { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
+            Self::HiddenCycle { waiter, blocked, root, .. } => format!(
+                "{}; that frees {}, and then {} can unlock the key by itself; do not end the holder: \
+                 its program would go on working without the lock",
+                waiter.render_cancel(),
+                blocked.render(details),
+                root.render(details),
+            ),
             Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
             Self::WaitingTooLong { who, root: Some(root), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
+            }
+            Self::PooledBackend { who, sharing, .. } => {
+                let mend = if sharing.sign.is_some() {
+                    "take such locks at transaction level, or past the pooler"
+                } else {
+                    "if the program renames itself, say so: `renames_itself: true` in `applications`"
+                };
+                let release = who.render_release(details);
+                format!("{release}; restarting the applications does not free it; {mend}")
             }
             Self::HoldsBackVacuum { who, .. } => who.render_cancel(),
             Self::Vacant { .. } => {
@@ -267,6 +344,14 @@ impl Evidence {
                                       held it; who lost it may go on working without the lock"
                     .to_owned()
             }
+            Self::OrderInversion { inversion, .. } => {
+                let [first, second] = [0, 1].map(|side| {
+                    render_key(&inversion.labels[side], inversion.edges[side].held, details)
+                });
+                format!(
+                    "let every program take these two in one order, say {first} before {second}"
+                )
+            }
             Self::UnexpectedHolder { who, .. } => {
                 format!("add its name to `holders` if it may, else {}", who.render_release(details))
             }
@@ -286,6 +371,98 @@ impl Evidence {
     }
 }
 
+impl NameDoubt {
+    pub(super) fn of(holder: &Holder) -> Self {
+        let has_name = holder.session.application_name.as_ref().is_some_and(|it| !it.is_empty());
+        if has_name && holder.scope == Scope::Session && !holder.seen_to_begin {
+            Self::OfLaterUser
+        } else {
+            Self::None
+        }
+    }
+
+    const fn render(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::OfLaterUser => {
+                "; its name may be that of a later user of this connection, if it is pooled"
+            }
+        }
+    }
+}
+
+impl Sharing {
+    /// What speaks for it, behind the name of the hold.
+    fn render(&self) -> String {
+        let mut text = self.change.as_ref().map(NameChange::render).unwrap_or_default();
+        let sign = self.sign.map(|sign| match sign {
+            Sign::Listed => "its client address is listed in `poolers`",
+            Sign::HostChanged => {
+                "the client host and port that the pooler adds to the name changed"
+            }
+            Sign::OurPooler => "a pooler at its client address serves our own connection too",
+        });
+        if let Some(sign) = sign {
+            let _ = write!(text, "; {sign}");
+        }
+        text += match self.sign {
+            None => ": either the program renames itself or other clients use this connection",
+            Some(_) => ": other clients use this connection",
+        };
+        text + "; exclusion is not guaranteed on a shared backend"
+    }
+}
+
+impl NameChange {
+    fn render(&self) -> String {
+        let Self { first, other, since, came_back, elsewhere } = self;
+        let mut text = format!(
+            ", first under the name {} and since {since:.0} under {}",
+            render_name(first),
+            render_name(other)
+        );
+        if let Some(name) = came_back {
+            let _ = write!(text, "; {} came back", render_name(name));
+        }
+        if let Some(pid) = elsewhere {
+            let _ = write!(
+                text,
+                "; {} is the name of session {pid} now, of the same role, database and address",
+                render_name(first)
+            );
+        }
+        text
+    }
+}
+
+/// What was seen of two keys that were taken in both orders, the order first that holds the key of
+/// this side.
+pub(crate) fn render_inversion(inversion: &Inversion, side: usize, details: bool) -> String {
+    let [here, there] = [side, 1 - side];
+    let key =
+        |side: usize| render_key(&inversion.labels[side], inversion.edges[side].held, details);
+    let render = |side: usize| {
+        let (edge, held, taken) = (&inversion.edges[side], key(side), key(1 - side));
+        let who = Who::of(&edge.who.id, &edge.who.session).unwrap_or(Who::Prepared { gid: None });
+        let did = match edge.grade {
+            Grade::Certain => format!("was seen to hold {held} and wait for {taken}"),
+            Grade::Hint => format!("was seen to hold {held} and then take {taken}"),
+        };
+        format!("{} {did} at {:.0}", who.render(details), edge.last.at)
+    };
+    format!("{}, and {}; if both do so at once they may deadlock", render(here), render(there))
+}
+
+/// A key by its name, with what tells it from others of that name.
+fn render_key(label: &Label, id: KeyId, details: bool) -> String {
+    let Resolution { lock, parameters, .. } = &*label.resolution;
+    match lock {
+        None => format!("key {}", id.key),
+        Some(_) if details && !parameters.is_empty() => one_line(&label.resolution.display_name()),
+        Some(lock) => format!("{lock} (key {})", id.key),
+    }
+}
+
 impl Who {
     pub(super) fn of_holder(holder: &Holder) -> Self {
         Self::of(&holder.id, &holder.session).unwrap_or_else(|| Self::Prepared {
@@ -295,6 +472,18 @@ impl Who {
 
     pub(super) fn of_waiter(waiter: &Waiter) -> Self {
         Self::of(&waiter.id, &waiter.session).unwrap_or(Self::Prepared { gid: None })
+    }
+
+    /// Any session of a picture.
+    pub(super) fn of_session(id: &SessionId, picture: &Picture) -> Self {
+        match id.pid() {
+            Some(pid) => {
+                let session = picture.sessions.get(&pid);
+                let application_name = session.and_then(|one| one.application_name.clone());
+                Self::Backend { pid, application_name }
+            }
+            None => Self::Prepared { gid: None },
+        }
     }
 
     pub(super) fn of_root(root: &Root) -> Self {
@@ -381,8 +570,13 @@ fn one_line(text: &str) -> String {
     line
 }
 
+/// The name of a client, which may be empty.
+fn render_name(name: &str) -> String {
+    if name.is_empty() { "\"\"".to_owned() } else { one_line(name) }
+}
+
 fn render_never(was_held: bool) -> &'static str {
-    if was_held { "" } else { "; not seen held since this process began to look" }
+    if was_held { "" } else { "; never seen held so far" }
 }
 
 fn render_behind(behind: usize) -> String {
@@ -430,6 +624,7 @@ mod tests {
     fn held(who: Who, behind: usize) -> Evidence {
         Evidence::HeldTooLong {
             who,
+            doubt: NameDoubt::None,
             since: Timestamp::from_unix_micros(1_500_000),
             seen_for: Duration::from_secs(3_725),
             limit: Limit::Of(Duration::from_secs(900)),

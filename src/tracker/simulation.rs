@@ -380,6 +380,8 @@ struct Beginning {
 struct Observer {
     tracker: Tracker,
     reading: Option<Reading>,
+    /// When the poll before read the lock table.
+    last_read: i64,
     presences: BTreeMap<Row, Beginning>,
     scopes: BTreeMap<Row, Scope>,
 }
@@ -416,6 +418,7 @@ impl Observer {
         let changes = self.tracker.observe(&sample, |_| None);
         self.check_rows(&sample)?;
         self.check_holds(server, read_at, &truth, rules)?;
+        self.last_read = read_at;
         // Who takes a second mode between two polls, lets go of the first and takes that again has
         // let others in under a waiter that stayed; no poll shows it.
         if rules.mixes_modes {
@@ -471,6 +474,11 @@ impl Observer {
             prop_assert!(
                 held.key_since <= hold.proved_since.unix_micros(),
                 "not held that long: {}",
+                context()
+            );
+            prop_assert!(
+                !hold.is_unbroken || held.key_since <= self.last_read,
+                "let go of since the poll before: {}",
                 context()
             );
             prop_assert!(

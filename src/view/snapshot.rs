@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
 use crate::blocking::{Blocker, BlockerKind};
-use crate::finding::Finding;
+use crate::finding::{Finding, render_inversion};
 use crate::key::Key;
 use crate::mode::Mode;
+use crate::order::{Edge, Grade, Inversion};
 use crate::registry::Limit;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
@@ -21,6 +22,9 @@ use crate::tracker::{Scope, ScopeEvidence, SessionId};
 
 /// Polls in a row outside a transaction that make "probably session level" worth saying.
 const HINT_POLLS: u32 = 10;
+
+/// So many pairs of keys that were taken in both orders are listed, the newest.
+const LISTED_ORDERS: usize = 100;
 
 /// The form of the JSON that is written and read.
 pub const SCHEMA: u64 = 1;
@@ -65,6 +69,8 @@ struct ServerJson<'a> {
     looked_at: Option<LookedAt>,
     lock_table: LockTable,
     tcp_keepalives_idle_seconds: Option<u64>,
+    lock_orders: Option<Vec<InversionJson<'a>>>,
+    lock_orders_count: Option<usize>,
     locks: Option<Vec<LockJson<'a>>>,
 }
 
@@ -144,6 +150,7 @@ struct HolderJson<'a> {
     #[serde(flatten)]
     session: SessionJson<'a>,
     first_application_name: Option<&'a str>,
+    seen_to_begin: bool,
     mode: &'a Mode,
     modes: Vec<&'a Mode>,
     scope: Scope,
@@ -193,14 +200,49 @@ struct WaiterJson<'a> {
     roots_count: usize,
 }
 
+/// A finding in words.
 #[derive(Serialize)]
-struct FindingJson {
+pub(crate) struct FindingJson {
     finding: &'static str,
     severity: &'static str,
     text: String,
     remedy: String,
     pids: Vec<Pid>,
     sessions_count: usize,
+}
+
+/// Two keys that were seen taken in both orders.
+#[derive(Serialize)]
+struct InversionJson<'a> {
+    datname: &'a str,
+    /// Else it only may be an inversion.
+    is_finding: bool,
+    text: String,
+    keys: [OrderedKeyJson<'a>; 2],
+    orders: [EdgeJson<'a>; 2],
+}
+
+#[derive(Serialize)]
+struct OrderedKeyJson<'a> {
+    key: Key,
+    lock: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    display_name: Option<Option<Cow<'a, str>>>,
+}
+
+#[derive(Serialize)]
+struct EdgeJson<'a> {
+    held: Key,
+    held_modes: Vec<&'a Mode>,
+    taken: Key,
+    taken_modes: Vec<&'a Mode>,
+    grade: Grade,
+    times: u64,
+    first_seen: Timestamp,
+    last_seen: Timestamp,
+    pid: Option<Pid>,
+    #[serde(flatten)]
+    session: SessionJson<'a>,
 }
 
 #[derive(Serialize)]
@@ -256,6 +298,11 @@ impl<'a> ServerJson<'a> {
                 capacity: view.facts.table_capacity,
             },
             tcp_keepalives_idle_seconds: view.facts.keepalive_after.map(|time| time.as_secs()),
+            lock_orders: picture.map(|picture| {
+                let newest = picture.inversions.iter().take(LISTED_ORDERS);
+                newest.map(|one| InversionJson::of(one, details)).collect()
+            }),
+            lock_orders_count: picture.map(|picture| picture.inversions.len()),
             locks: picture.map(|picture| {
                 let all = picture.locks.iter().chain(&picture.free);
                 all.map(|lock| LockJson::of(lock, picture.at, details)).collect()
@@ -328,6 +375,7 @@ impl<'a> HolderJson<'a> {
             pid: holder.id.pid(),
             session: SessionJson::of(&holder.session, details),
             first_application_name: holder.first_application_name.as_deref(),
+            seen_to_begin: holder.seen_to_begin,
             mode: &holder.mode,
             modes: holder.modes().collect(),
             scope: holder.scope,
@@ -404,14 +452,51 @@ impl<'a> WaiterJson<'a> {
 }
 
 impl FindingJson {
-    fn of(finding: &Finding, details: bool) -> Self {
+    pub(crate) fn of(finding: &Finding, details: bool) -> Self {
         Self {
             finding: finding.kind.as_str(),
             severity: finding.severity.as_str(),
             text: finding.render_text(details),
             remedy: finding.render_remedy(details),
             pids: finding.pids().take(NAMED).collect(),
-            sessions_count: finding.sessions.len(),
+            sessions_count: finding.session_count(),
+        }
+    }
+}
+
+impl<'a> InversionJson<'a> {
+    fn of(inversion: &'a Inversion, details: bool) -> Self {
+        Self {
+            datname: &inversion.labels[0].datname,
+            is_finding: inversion.is_certain,
+            text: render_inversion(inversion, 0, details),
+            keys: [0, 1].map(|side| {
+                let resolution = &inversion.labels[side].resolution;
+                OrderedKeyJson {
+                    key: inversion.edges[side].held.key,
+                    lock: resolution.lock.as_deref(),
+                    display_name: details
+                        .then(|| resolution.lock.is_some().then(|| resolution.display_name())),
+                }
+            }),
+            orders: [0, 1].map(|side| EdgeJson::of(&inversion.edges[side], details)),
+        }
+    }
+}
+
+impl<'a> EdgeJson<'a> {
+    fn of(edge: &'a Edge, details: bool) -> Self {
+        Self {
+            held: edge.held.key,
+            held_modes: edge.held_modes.modes().collect(),
+            taken: edge.taken.key,
+            taken_modes: edge.taken_modes.modes().collect(),
+            grade: edge.grade,
+            times: edge.times,
+            first_seen: edge.first.at,
+            last_seen: edge.last.at,
+            pid: edge.who.id.pid(),
+            session: SessionJson::of(&edge.who.session, details),
         }
     }
 }
@@ -666,6 +751,46 @@ mod tests {
             "sessions_count": 1,
         }]);
         assert_eq!(findings, &prepared);
+    }
+
+    #[test]
+    fn keys_taken_in_both_orders_are_listed_with_both_and_who_did_so() {
+        let text =
+            "locks: [{ name: row, key: { range: [1, 9] }, databases: [app], parameter: id }]";
+        let source = Source { name: "registry.yaml".into(), text: text.into() };
+        let (mut view, mut fold) = view_with(Registry::parse(&[source]).unwrap());
+        let mut sample = sample();
+        let group = |pid, key, granted| KeyGroup {
+            pid: Some(Pid(pid)),
+            mode: Mode::Exclusive,
+            granted,
+            keys: vec![Key::bigint(key)],
+            ..sample.advisory[0].clone()
+        };
+        let deadlock =
+            vec![group(7, 1, true), group(8, 2, true), group(7, 2, false), group(8, 1, false)];
+        sample.at = at(101);
+        sample.advisory = deadlock;
+        view.picture = Some(fold.observe(&sample, Duration::from_secs(1)));
+        let server = render(&view, at(91), true);
+        assert_eq!(server["lock_orders_count"], 1);
+        let orders = &server["lock_orders"][0];
+        assert_eq!((&orders["datname"], &orders["is_finding"]), (&json!("app"), &json!(true)));
+        assert_eq!(orders["keys"][1]["display_name"], "row (id 2)");
+        let [first, second] = [0, 1].map(|side| &orders["orders"][side]);
+        assert_eq!((&first["held"]["text"], &first["taken"]["text"]), (&json!("1"), &json!("2")));
+        assert_eq!((&first["pid"], &second["pid"]), (&json!(7), &json!(8)));
+        assert_eq!(first["application_name"], "pod-a");
+        assert_eq!((&first["grade"], &first["times"]), (&json!("certain"), &json!(1)));
+        assert_eq!(first["held_modes"], json!(["exclusive"]));
+        assert_eq!(first["last_seen"], "1970-01-01T00:01:41.000000Z");
+        assert_eq!(first["usename"], "billing");
+
+        let orders = render(&view, at(91), false)["lock_orders"][0].take();
+        assert_eq!(orders["orders"][0].get("usename"), None);
+        assert_eq!(orders["keys"][1].get("display_name"), None);
+        let text = orders["text"].as_str().unwrap();
+        assert!(text.contains("hold row (key 1) and wait for row (key 2)"), "{text}");
     }
 
     #[test]

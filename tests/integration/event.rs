@@ -97,6 +97,41 @@ async fn a_named_lock_that_is_held_for_long_is_logged_when_it_has_been_and_when_
 }
 
 #[tokio::test]
+async fn a_finding_is_told_and_logged_when_it_begins_and_when_it_ends() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let brief = "locks: [{ name: nightly, key: 42, max_hold: 500ms }]";
+    let exporter = Exporter::watching(&postgres.dsn("postgres")).registry(brief).start().await;
+    exporter.scrape_fresh().await;
+    let holder = postgres.holds("billing-a", "42").await;
+    let told = async |event: &str| {
+        let all = events(&exporter, "?lock=nightly", &[]).await;
+        all.into_iter().find(|it| it["event"] == event).unwrap_or_else(|| panic!("no {event}"))
+    };
+    let began = eventually("it is held for too long", async || told("finding_began").await).await;
+    assert_eq!(
+        (&began["finding"], &began["severity"]),
+        (&"held_too_long".into(), &"warning".into())
+    );
+    assert_eq!((&began["pids"][0], &began["at_first_poll"]), (&holder.pid().into(), &false.into()));
+    holder.run("SELECT pg_advisory_unlock(42)").await;
+    exporter.scrape_fresh().await;
+    let ended = told("finding_ended").await;
+    assert!(ended["seen_for_seconds"].as_f64().is_some(), "{ended}");
+    let of_finding = ["finding=held_too_long severity=warning", "datname=app lock=nightly key=42"];
+    eventually("both are logged", async || {
+        for (message, more) in
+            [("finding began", "max_hold is 500ms"), ("finding ended", "seen_for_seconds=")]
+        {
+            let message = format!("msg=\"{message}\"");
+            let lines = exporter.logged(&[&*message, more, of_finding[0], of_finding[1]]);
+            assert_eq!(lines.len(), 1, "{message}: {}", exporter.log());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn with_log_events_everything_is_logged_and_a_burst_in_part() {
     require!(Postgres);
     let postgres = Postgres::builder().setting("max_locks_per_transaction", 400).start().await;
@@ -124,7 +159,7 @@ async fn with_log_events_everything_is_logged_and_a_burst_in_part() {
 
     holder.run("SELECT pg_advisory_lock(g) FROM generate_series(1000, 20999) g").await;
     exporter.scrape_fresh().await;
-    let left_out = ["left out lines about holds and waits", "lines="];
+    let left_out = ["left out lines about findings, holds and waits", "lines="];
     eventually("what is left out is counted", async || {
         assert!(!exporter.logged(&left_out).is_empty());
     })

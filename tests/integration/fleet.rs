@@ -20,7 +20,7 @@ const LOCKS: &str = "
     awaited AS (SELECT * FROM lock WHERE NOT granted)
     SELECT ";
 
-const SCENES: [(&str, &str); 16] = [
+const SCENES: [(&str, &str); 17] = [
     (
         "S1: one pod holds the cron job's key",
         "count(*) = 1 FROM held WHERE key = '6110350855857795459' AND app LIKE 'pod-_'",
@@ -84,6 +84,11 @@ const SCENES: [(&str, &str); 16] = [
          WHERE key = '99' AND held.app = 'search-index' AND awaited.app = 'tenant-export')",
     ),
     ("S15: a packed key is held", "count(*) = 1 FROM held WHERE key = '21474836522'"),
+    (
+        "S17: two batches wait for each other's rows",
+        "count(*) = 2 FROM awaited WHERE app IN ('batch-ascending', 'batch-descending')
+         AND key BETWEEN '1700001' AND '1700003'",
+    ),
 ];
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pg_locks_exporter::backoff::Backoff;
 use pg_locks_exporter::cli::{self, Command};
-use pg_locks_exporter::config::{Config, Server, World};
+use pg_locks_exporter::config::{Config, Poolers, Server, World};
 use pg_locks_exporter::inspected::{Inspected, LastSuccess, Source};
 use pg_locks_exporter::inspector::Inspector;
 use pg_locks_exporter::poller::Poller;
@@ -325,6 +325,7 @@ impl Stand {
             name: "here".to_owned(),
             dsn: dsn.clone(),
             inspect: inspect.iter().map(|name| (*name).into()).collect(),
+            poolers: Poolers::default(),
         };
         let (loaded, receiver) = watch::channel(load(entries));
         let (inspector, inspected) = Inspector::new(server, receiver);

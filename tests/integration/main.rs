@@ -1,9 +1,11 @@
-//! What crosses a boundary: a real PostgreSQL, a real PgBouncer, a real Prometheus and the built
-//! binary. One crate for all of it, because linking once is most of what a test run costs.
+//! What crosses a boundary: a real PostgreSQL, a real PgBouncer, a real Prometheus and Alertmanager,
+//! and the built binary. One crate for all of it, because linking once is most of what a test run
+//! costs.
 
 mod support;
 
 mod accounting;
+mod alert;
 mod blocking;
 mod busy;
 mod chain;
@@ -19,13 +21,17 @@ mod leader;
 mod load;
 mod lock;
 mod naming;
+mod order;
+mod pooled;
 mod prepared;
 mod preset;
 mod registry;
 mod reload;
+mod rule;
 mod scrape;
 mod search_path;
 mod standby;
+mod state;
 mod testbed;
 mod timeout;
 mod usage;

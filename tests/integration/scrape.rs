@@ -28,8 +28,9 @@ locks:
 const RECALC: &str = "hashtextextended('cron:recalc-reward-points', 0)";
 
 /// Every metric with its type and its labels.
-const CONTRACT: &str = "
+pub const CONTRACT: &str = "
 pg_advisory_clock_offset_seconds gauge server
+pg_advisory_events_dropped_total counter server
 pg_advisory_exporter_build_info gauge version
 pg_advisory_folded_applications gauge server
 pg_advisory_folded_keys gauge server

@@ -7,6 +7,7 @@
 
 #![allow(dead_code, reason = "the test bed offers whole vocabularies; not every word is used yet")]
 
+pub mod alertmanager;
 pub mod exporter;
 pub mod files;
 pub mod fleet;
@@ -36,6 +37,7 @@ use futures_util::FutureExt as _;
 
 #[allow(unused_imports, reason = "tests name the parts they use from here")]
 pub use self::{
+    alertmanager::{Alertmanager, Catcher},
     exporter::{Exporter, locks},
     fleet::Fleet,
     pgbouncer::{PgBouncer, PoolMode},
@@ -76,6 +78,10 @@ pub enum Tool {
     Prometheus,
     /// The checker that comes with Prometheus.
     Promtool,
+    /// The server that alerts are sent to.
+    Alertmanager,
+    /// The checker that comes with Alertmanager.
+    Amtool,
     /// Python's client of Prometheus, whose parser of OpenMetrics is the reference.
     OpenMetricsParser,
 }
@@ -88,6 +94,11 @@ impl Tool {
             Tool::PgBouncer => find_program("pgbouncer"),
             Tool::Prometheus => find_program("prometheus"),
             Tool::Promtool => find_program("promtool"),
+            // Debian calls it by a longer name than its authors do.
+            Tool::Alertmanager => {
+                find_program("prometheus-alertmanager").or_else(|| find_program("alertmanager"))
+            }
+            Tool::Amtool => find_program("amtool"),
             Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
         }
     }

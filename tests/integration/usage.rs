@@ -68,6 +68,18 @@ async fn registry_refusal(text: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_state_file_that_is_something_else_is_refused_and_left_alone() {
+    let files = Files::new();
+    let path = files.write("registry.yaml", "locks: []\n");
+    let said = refusal(&["--state.file", &path]).await;
+    assert!(said.contains("registry.yaml holds something else than the state"), "{said}");
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "locks: []\n");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let said = refusal(&["--state.file", &folder.path().to_string_lossy()]).await;
+    assert!(said.contains("is not a regular file: name a file"), "{said}");
+}
+
+#[tokio::test]
 async fn a_registry_that_is_not_yaml_is_refused_where_it_breaks() {
     let said = registry_refusal("locks:\n  - { name: jobs, key: [42 }\n").await;
     let expected = "\

@@ -28,12 +28,16 @@
 mod notation;
 mod outcome;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pg_locks_exporter::config::{Application, Applications, HolderChanges, Limits, Thresholds};
+use pg_locks_exporter::config::{
+    Application, Applications, HolderChanges, Limits, Pooler, Poolers, Thresholds,
+};
 use pg_locks_exporter::fold::Fold;
+use pg_locks_exporter::memory::Memory;
 use pg_locks_exporter::metrics::exposition::{Format, render_families};
 use pg_locks_exporter::metrics::{Process, collect_families};
 use pg_locks_exporter::registry::{
@@ -56,6 +60,9 @@ struct Scenario {
     /// Rules that rewrite application names, the first that matches decides.
     #[serde(default)]
     applications: Vec<Rule>,
+    /// Client addresses of poolers.
+    #[serde(default)]
+    poolers: Vec<String>,
     #[serde(default)]
     limits: Bounds,
     #[serde(default)]
@@ -74,6 +81,8 @@ struct Scenario {
 struct Rule {
     r#match: String,
     name: String,
+    #[serde(default)]
+    renames_itself: bool,
 }
 
 #[derive(Deserialize)]
@@ -107,6 +116,9 @@ struct Poll {
     every: Option<f64>,
     /// A registry file that replaces the one before, just before this poll.
     reload: Option<String>,
+    /// Just before this poll the exporter was started again, with the memory that it left.
+    #[serde(default)]
+    restart: bool,
     /// The poll failed: nothing was seen.
     #[serde(default)]
     fails: bool,
@@ -118,6 +130,8 @@ struct Poll {
     prepared: Option<String>,
     /// Entries of the lock table, if this poll counted them.
     table_entries: Option<u64>,
+    /// Our own connection was proved to come through a pooler at this address.
+    pooled_from: Option<IpAddr>,
     /// What databases answered to the questions of the registry before this poll.
     tables: Option<String>,
     /// Hashes that the server computes in its own way, told before this poll.
@@ -150,6 +164,10 @@ struct Expect {
     /// `DATABASE KEY FINDING [FIELD=VALUE]…`; fields: `severity`, `who` (pids and gids, the worst
     /// first), `text` and `remedy` as those read them who may see details.
     findings: Option<Vec<String>>,
+    /// `DATABASE KEY KEY finding|may [FIELD=VALUE]…`, pairs of keys taken in both orders, the lower
+    /// key first; fields: `first` and `second` (`certain` or `hint`, of who held the first, the
+    /// second key), `who` (both pids) and `times` (both).
+    orders: Option<Vec<String>>,
     /// `name{label="value",…} value`, with those labels that matter; must match one sample.
     #[serde(default)]
     samples: Vec<String>,
@@ -198,6 +216,7 @@ impl Expect {
             && self.names.is_none()
             && self.candidates.is_none()
             && self.findings.is_none()
+            && self.orders.is_none()
             && self.samples.is_empty()
             && self.absent.is_empty()
     }
@@ -227,12 +246,20 @@ struct Known {
 }
 
 impl World {
-    fn new(scenario: &Scenario) -> Result<Self, String> {
-        let registry = parse_registry(&scenario.registry)?;
+    fn new(scenario: &Scenario, registry: Arc<Registry>) -> Result<Self, String> {
         let rules = scenario
             .applications
             .iter()
-            .map(|rule| Application::new(&rule.r#match, &rule.name).map_err(|e| e.to_string()))
+            .map(|rule| {
+                let application = Application::new(&rule.r#match, &rule.name);
+                let application = application.map_err(|error| error.to_string())?;
+                Ok(application.renaming_itself(rule.renames_itself))
+            })
+            .collect::<Result<_, String>>()?;
+        let poolers = scenario
+            .poolers
+            .iter()
+            .map(|text| text.parse::<Pooler>().map_err(|error| format!("{text}: {error}")))
             .collect::<Result<_, _>>()?;
         let Bounds { keys, applications, databases, registered_keys } = scenario.limits;
         let limits = Limits { keys, applications, databases, registered_keys, values: 1_000_000 };
@@ -243,7 +270,8 @@ impl World {
             rules,
             &limits,
             scenario.thresholds.thresholds(),
-        );
+        )
+        .with_poolers(Poolers::new(poolers));
         let databases = notation::DATABASES.map(|(name, oid, encoding)| {
             (oid, DatabaseName { name: name.into(), encoding: encoding.into() })
         });
@@ -268,6 +296,15 @@ impl World {
             tracker: Tracker::default(),
             view: View { server: SERVER.into(), polls, ..View::default() },
         })
+    }
+
+    /// All but the memory is lost, which goes through a file.
+    fn restart(&mut self, scenario: &Scenario) -> Result<(), String> {
+        let file = serde_json::to_string(&self.fold.memory()).map_err(|error| error.to_string())?;
+        let memory: Memory = serde_json::from_str(&file).map_err(|error| error.to_string())?;
+        *self = Self::new(scenario, self.registry.clone())?;
+        self.fold.restore(memory);
+        Ok(())
     }
 
     fn reload(&mut self, registry: &str) -> Result<(), String> {
@@ -342,15 +379,20 @@ fn run(text: &str) -> Result<(), String> {
     if scenario.poll.iter().all(|poll| poll.expect.is_empty()) {
         return Err(inside("nothing is expected".into()));
     }
-    let mut world = World::new(&scenario).map_err(inside)?;
+    let registry = parse_registry(&scenario.registry).map_err(inside)?;
+    let mut world = World::new(&scenario, registry).map_err(inside)?;
     let mut seen = notation::Seen::default();
     for poll in &scenario.poll {
         let here = |error: String| inside(format!("at {}: {error}", poll.at));
         seen.update(poll).map_err(here)?;
+        if poll.restart {
+            world.restart(&scenario).map_err(here)?;
+        }
         if let Some(registry) = &poll.reload {
             world.reload(registry).map_err(here)?;
         }
         world.hear(poll).map_err(here)?;
+        world.fold.observe_pooled_connection(poll.pooled_from.is_some());
         let mut known = None;
         for at in moments(poll) {
             let at_local = at - scenario.clock_offset;
@@ -418,6 +460,7 @@ fn what_is_expected_and_does_not_come_is_an_error() {
         "expect.names = ['app 42 jobs']",
         "expect.candidates = []",
         "expect.findings = ['app 42 held_too_long']",
+        "expect.orders = ['app 42 43 may']",
         "expect.samples = ['pg_advisory_lock_holders{key=\"42\"} 2']",
         "expect.samples = ['pg_advisory_no_such_metric 1']",
         "expect.samples = ['pg_advisory_keys 1']",

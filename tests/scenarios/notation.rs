@@ -7,7 +7,9 @@
 //! - `other_locks`: `PID TYPE:OBJECT MODE held|waits VIRTUALTRANSACTION [since TIME]` with the types
 //!   `relation`, `transactionid` and `virtualxid`.
 //! - `backends`: `PID APPLICATION STATE SINCE [FIELD=VALUE]…`, or `PID APPLICATION hidden` for what
-//!   a role without privileges sees. Fields: `start` (−1000 unless told), `xmin_age`.
+//!   a role without privileges sees. Fields: `start` (−1000 unless told), `xmin_age`, `db` (`app`
+//!   unless told), `role` (an OID, 10 unless told), `addr` (an IP address, or `local` for the Unix
+//!   socket; unknown unless told).
 //! - `prepared`: `TRANSACTIONID GID DATABASE PREPARED_AT VIRTUALTRANSACTION`; the row of its own
 //!   transaction id comes with it.
 //! - `tables`: `DATABASE TABLE OID`, with `-` for one that is not there.
@@ -83,7 +85,8 @@ impl Seen {
     }
 
     pub fn sample(&self, poll: &Poll, at: f64, at_local: f64) -> Sample {
-        let own = parse_backend(&mut Words::of(OWN_ROW)).expect("it is a row");
+        let mut own = parse_backend(&mut Words::of(OWN_ROW)).expect("it is a row");
+        own.client_addr = poll.pooled_from;
         let own_rows = self.prepared.iter().flatten().map(|(_, row)| row.clone());
         Sample {
             at: moment(at),
@@ -341,6 +344,7 @@ fn parse_backend(words: &mut Words<'_>) -> Result<Backend, String> {
         "disabled" => State::Unknown,
         other => return Err(format!("{other} is no state of the notation")),
     };
+    backend.database = Some(DATABASES[0].1);
     backend.state_change = words.time("state_change")?;
     backend.backend_start = Some(moment(BACKEND_START));
     backend.backend_type = Some("client backend".into());
@@ -348,6 +352,13 @@ fn parse_backend(words: &mut Words<'_>) -> Result<Backend, String> {
         match word.split_once('=') {
             Some(("start", time)) => {
                 backend.backend_start = Some(moment(parse_word(time, "a time")?));
+            }
+            Some(("db", name)) => backend.database = Some(Words::of(name).database()?),
+            Some(("role", role)) => backend.role = Some(RoleOid(parse_word(role, "an OID")?)),
+            Some(("addr", "local")) => backend.client_port = Some(-1),
+            Some(("addr", address)) => {
+                backend.client_addr = Some(parse_word(address, "an address")?);
+                backend.client_port = Some(40_000);
             }
             Some(("xmin_age", age)) => backend.snapshot_age = Some(parse_word(age, "an age")?),
             _ => return Err(format!("{word} is no field of a backend")),

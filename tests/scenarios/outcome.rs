@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use pg_locks_exporter::blocking::{Blocker, BlockerKind};
 use pg_locks_exporter::finding::Finding;
+use pg_locks_exporter::order::{Edge, Inversion};
 use pg_locks_exporter::registry::{Candidate, Origin};
 use pg_locks_exporter::sample::{DatabaseOid, Sample};
 use pg_locks_exporter::timestamp::Timestamp;
@@ -68,6 +69,10 @@ pub fn check(expect: &Expect, known: &Known) -> Result<(), String> {
             .flat_map(|lock| lock.findings.iter().map(move |it| finding_line(lock, it)))
             .collect();
         compare(&mut errors, "findings", expected, actual);
+    }
+    if let Some(expected) = &expect.orders {
+        let inversions = known.picture.iter().flat_map(|picture| &picture.inversions);
+        compare(&mut errors, "orders", expected, inversions.map(|it| order_line(it)).collect());
     }
     for expected in &expect.samples {
         check_sample(&mut errors, expected, true, &known.exposition);
@@ -181,6 +186,7 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("state", word(holder.state_label())),
             ("app", word(&holder.session.application_label)),
             ("first_app", holder.first_application_name.as_deref().map_or("-".into(), word)),
+            ("seen_to_begin", holder.seen_to_begin.to_string()),
             ("transactions", holder.transactions_seen.to_string()),
             ("polls_outside", holder.polls_outside_transaction.to_string()),
             ("mode", holder.mode.to_string()),
@@ -226,6 +232,21 @@ fn finding_line(lock: &Lock, finding: &Finding) -> Line {
             ("who", list(finding.sessions.iter().map(who_word))),
             ("text", word(&finding.render_text(true))),
             ("remedy", word(&finding.render_remedy(true))),
+        ]),
+    }
+}
+
+fn order_line(inversion: &Inversion) -> Line {
+    let [first, second] = &inversion.edges;
+    let verdict = if inversion.is_certain { "finding" } else { "may" };
+    let grade = |edge: &Edge| format!("{:?}", edge.grade).to_lowercase();
+    Line {
+        identity: format!("{} {} {verdict}", key_words(first.held), key_word(second.held.key)),
+        fields: BTreeMap::from([
+            ("first", grade(first)),
+            ("second", grade(second)),
+            ("who", list([first, second].map(|edge| who_word(&edge.who.id)))),
+            ("times", list([first, second].map(|edge| edge.times))),
         ]),
     }
 }

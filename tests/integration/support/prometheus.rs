@@ -1,5 +1,5 @@
-//! A Prometheus that lives for one test and scrapes every second, the checks of `promtool`, and the
-//! reference parser of OpenMetrics. They judge whether what is served is what the world's scrapers
+//! A Prometheus that lives for one test and scrapes every second, the checks of `promtool` and `amtool`,
+//! and the reference parser of OpenMetrics. They judge whether what is served is what the world's scrapers
 //! understand.
 
 use std::collections::BTreeMap;
@@ -27,16 +27,22 @@ pub struct Prometheus {
 impl Prometheus {
     /// Starts a server that scrapes these targets under the job `locks`, without rules.
     pub async fn start(targets: &[SocketAddr]) -> Prometheus {
-        Prometheus::start_with_rules(targets, &[]).await
+        Prometheus::start_with_rules(targets, &[], &[]).await
     }
 
-    /// Starts a server that also evaluates these rule files every second.
-    pub async fn start_with_rules(targets: &[SocketAddr], rules: &[&Path]) -> Prometheus {
+    /// Starts a server that also evaluates these rules every second, each the text of a file, and
+    /// sends what fires to these Alertmanagers.
+    pub async fn start_with_rules(
+        targets: &[SocketAddr],
+        rules: &[&str],
+        alertmanagers: &[SocketAddr],
+    ) -> Prometheus {
         let home = make_home();
         let port = Port::reserve();
         let configuration = serde_json::json!({
             "global": { "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s" },
-            "rule_files": copy_rules(rules, home.path()),
+            "rule_files": write_rules(rules, home.path()),
+            "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": alertmanagers }] }] },
             "scrape_configs": [{
                 "job_name": "locks",
                 "static_configs": [{ "targets": targets }],
@@ -67,6 +73,23 @@ impl Prometheus {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
     }
 
+    /// The value of the only alert of this name, pending or firing, at its last evaluation.
+    pub async fn alert(&self, name: &str) -> f64 {
+        let response = http::get(self.address(), "/api/v1/alerts", &[]).await;
+        let answer: Value = serde_json::from_slice(&response.body).expect("the answer is JSON");
+        let alerts = answer["data"]["alerts"].as_array().expect("alerts are listed");
+        let mut named = alerts.iter().filter(|alert| alert["labels"]["alertname"] == name);
+        match (named.next(), named.next()) {
+            (Some(alert), None) => parse_number(&alert["value"]),
+            _ => panic!("not one alert {name}: {answer:#}"),
+        }
+    }
+
+    /// Its clock, in seconds since 1970.
+    pub async fn now(&self) -> f64 {
+        self.query("time()").await[0].1
+    }
+
     /// An instant query's vector: labels with `__name__`, and values. A scalar has no labels.
     pub async fn query(&self, promql: &str) -> Vec<(BTreeMap<String, String>, f64)> {
         let path = format!("/api/v1/query?query={}", percent_encode(promql));
@@ -90,20 +113,22 @@ impl Prometheus {
     }
 }
 
-/// Rule files are read by another user, who may not enter the project's folder.
-fn copy_rules(rules: &[&Path], home: &Path) -> Vec<String> {
-    let copy = |(number, rule): (usize, &&Path)| {
+fn write_rules(rules: &[&str], home: &Path) -> Vec<String> {
+    let write = |(number, rules): (usize, &&str)| {
         let name = format!("rules-{number}.yml");
-        fs::copy(rule, home.join(&name))
-            .unwrap_or_else(|error| panic!("cannot copy {}: {error}", rule.display()));
+        fs::write(home.join(&name), rules).expect("the folder is ours");
         name
     };
-    rules.iter().enumerate().map(copy).collect()
+    rules.iter().enumerate().map(write).collect()
 }
 
 /// A value is `[time, "text"]`.
 fn parse_value(pair: &Value) -> f64 {
-    let text = pair[1].as_str().expect("a value is text");
+    parse_number(&pair[1])
+}
+
+fn parse_number(text: &Value) -> f64 {
+    let text = text.as_str().expect("a value is text");
     text.parse().unwrap_or_else(|error| panic!("{text} is no value: {error}"))
 }
 
@@ -121,6 +146,11 @@ fn percent_encode(text: &str) -> String {
 /// Runs `promtool` with this input; the exit code is the caller's to judge.
 pub fn promtool(arguments: &[&str], input: &str) -> Output {
     run(Command::new(Tool::Promtool.path()).args(arguments), input)
+}
+
+/// Runs `amtool`; the exit code is the caller's to judge.
+pub fn amtool(arguments: &[&str]) -> Output {
+    run(Command::new(Tool::Amtool.path()).args(arguments), "")
 }
 
 fn run(command: &mut Command, input: &str) -> Output {
