@@ -403,8 +403,8 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
                 .then_some((contended, holder.waits_gone))
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
-            let (who, doubt, root) =
-                (Who::of_holder(holder), NameDoubt::of(holder), root_of(holder));
+            let (who, doubt) = (Who::of_holder(holder), NameDoubt::of(holder));
+            let root = root_of(holder);
             Evidence::KeepsOut { who, doubt, contended, gone, limit, root }
         })
     })

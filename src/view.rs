@@ -23,7 +23,7 @@ use crate::mode::Mode;
 use crate::order::Inversion;
 use crate::sample::{
     Backend, ClientAddress, DatabaseOid, Facts, FailureReason, Names, Pid, PreparedTransaction,
-    RoleOid, Sample, State, VirtualTransaction,
+    RoleOid, Sample, State,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -431,12 +431,16 @@ impl<'a> Scene<'a> {
                 .filter(|row| row.granted && &*row.tag.locktype == "transactionid")
                 .filter_map(|row| row.pid)
                 .collect(),
-            prepared: rows_without_backend(sample)
-                .filter_map(|transaction| {
-                    let owner = tracker.owner(None, transaction);
-                    let transaction = tracker.prepared(transaction)?.clone();
-                    let role = names.roles.get(&transaction.owner).cloned();
-                    Some((owner, Arc::new(Prepared { transaction, owner: role })))
+            // Each has the lock on its own transaction id, whatever else it holds.
+            prepared: sample
+                .other_locks
+                .iter()
+                .filter(|row| row.pid.is_none() && row.granted)
+                .filter_map(|row| {
+                    let transaction = tracker.prepared(&row.transaction)?.clone();
+                    let owner = names.roles.get(&transaction.owner).cloned();
+                    let id = tracker.owner(row.pid, &row.transaction);
+                    Some((id, Arc::new(Prepared { transaction, owner })))
                 })
                 .collect(),
             unknown: Arc::new(Session::unknown(series.application_label(None))),
@@ -530,13 +534,6 @@ impl<'a> Scene<'a> {
             roots: self.roots.get(id).cloned().unwrap_or_default(),
         }
     }
-}
-
-/// Whose the rows without a pid are: of prepared transactions, whatever they lock.
-fn rows_without_backend(sample: &Sample) -> impl Iterator<Item = &VirtualTransaction> {
-    let groups = sample.advisory.iter().map(|group| (group.pid, &group.transaction));
-    let rows = sample.other_locks.iter().map(|row| (row.pid, &row.transaction));
-    groups.chain(rows).filter(|(pid, _)| pid.is_none()).map(|(_, transaction)| transaction)
 }
 
 /// What everybody holds, by type. Advisory locks are counted as keys and modes, as the server's

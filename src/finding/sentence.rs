@@ -162,8 +162,8 @@ impl Evidence {
                     render_age(*seen_for),
                     render_limit(*limit),
                     render_behind(*behind),
-                    doubt.render(),
                     render_root(root.as_ref(), details),
+                    doubt.render(),
                 )
             }
             Self::WaitingTooLong { who, waited, limit, root } => {
@@ -194,8 +194,8 @@ impl Evidence {
                     "{} was seen to keep {kept_out}; max_wait is {}{gone}{}{}",
                     who.render(details),
                     render_limit(*limit),
-                    doubt.render(),
                     render_root(root.as_ref(), details),
+                    doubt.render(),
                 )
             }
             Self::Stuck { who, doubt, contended, idle_for, limit, behind } => format!(
