@@ -219,7 +219,7 @@ pub struct Holder {
     /// Sessions that wait for it, directly or through others, by locks of any type.
     pub blocks: usize,
     /// The types of the locks for which somebody waits for it directly.
-    pub blocks_through: Vec<Arc<str>>,
+    pub blocks_through: Arc<[Arc<str>]>,
     /// Who is let in at once when it lets go of this key; `None` where that is not known.
     pub frees_next: Option<Arc<[SessionId]>>,
     /// Since when this hold has kept others waiting, with short breaks at most; known once the
@@ -396,6 +396,8 @@ struct Scene<'a> {
     chains: &'a Chains,
     locks: HashMap<SessionId, Arc<LockCounts>>,
     roots: HashMap<SessionId, Arc<[Root]>>,
+    /// Of all who hold something: drawn once for a session, which may hold very many keys.
+    through: HashMap<SessionId, Arc<[Arc<str>]>>,
     sessions: HashMap<Pid, Arc<Session>>,
     snapshot_ages: HashMap<Pid, u32>,
     writers: HashSet<Pid>,
@@ -415,9 +417,16 @@ impl<'a> Scene<'a> {
         series: &SeriesSet,
     ) -> Self {
         let backends = || sample.backends.iter().flatten();
+        let locks = count_locks(sample, tracker);
         let mut scene = Self {
             chains,
-            locks: count_locks(sample, tracker),
+            through: locks
+                .keys()
+                .map(|id| (id, chains.blocks_through(id)))
+                .filter(|(_, through)| !through.is_empty())
+                .map(|(id, through)| (id.clone(), through.into_iter().map(Arc::from).collect()))
+                .collect(),
+            locks,
             roots: HashMap::new(),
             sessions: backends()
                 .map(|one| (one.pid, Arc::new(Session::of(one, sample.at, names, series))))
@@ -511,7 +520,7 @@ impl<'a> Scene<'a> {
             has_written: id.pid().map(|pid| self.writers.contains(&pid)),
             roots: self.roots.get(id).cloned(),
             blocks: chains.sessions_behind(id),
-            blocks_through: chains.blocks_through(id).into_iter().map(Arc::from).collect(),
+            blocks_through: self.through.get(id).cloned().unwrap_or_default(),
             frees_next: chains.next_holders(hold_id.key, id),
             contended_since: None,
             contended_since_local: None,

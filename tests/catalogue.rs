@@ -2,7 +2,7 @@
 //! number says too little, or by an entry of the example registry, which is what people copy from.
 //!
 //! The keys are in `catalogue/vectors.yaml`; they come from the source of the tools and were not
-//! computed by this crate. The README states the counts that are asserted here.
+//! computed by this crate. The chapter on naming states the counts that are asserted here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! The README's chapter on naming, on a real server: the applications of each scenario take their
+//! The chapter on naming, on a real server: the applications of each scenario take their
 //! locks with the SQL they would use, and the snapshot calls them as the chapter says.
 
 use crate::support::{Exporter, Postgres, eventually, require};
@@ -45,13 +45,13 @@ const LOCKS: [(&str, &str, Option<&str>); 23] = [
 ];
 
 fn registries() -> Vec<String> {
-    let readme = include_str!("../../README.md");
-    let blocks = readme.split("```yaml registry\n").skip(1);
+    let chapter = include_str!("../../docs/naming.md");
+    let blocks = chapter.split("```yaml registry\n").skip(1);
     blocks.filter_map(|rest| rest.split("```").next().map(str::to_owned)).collect()
 }
 
 #[tokio::test]
-async fn the_locks_of_the_readmes_applications_have_the_names_it_gives_them() {
+async fn the_locks_of_the_chapters_applications_have_the_names_it_gives_them() {
     require!(Postgres);
     let postgres = Postgres::start().await;
     let folder = tempfile::tempdir().expect("a folder can be made");

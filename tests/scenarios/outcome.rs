@@ -204,7 +204,7 @@ fn hold_line(lock: &Lock, holder: &Holder, at: Timestamp) -> Line {
             ("blocks", holder.blocks.to_string()),
             ("contended", time(holder.contended_since)),
             ("gone", holder.waits_gone.to_string()),
-            ("through", list(&holder.blocks_through)),
+            ("through", list(holder.blocks_through.iter())),
             (
                 "next",
                 holder
