@@ -189,8 +189,9 @@ impl Judge {
     }
 
     /// What was seen was of another cluster.
-    pub fn forget_expectations(&mut self) {
+    pub fn observe_other_cluster(&mut self) {
         self.expectations = Expectations::default();
+        self.watching_since = None;
     }
 
     /// Puts into a picture what is to be said of it.
