@@ -25,7 +25,7 @@ use self::contention::Contentions;
 use self::expectation::Expectations;
 pub use self::gap::{Gap, Undecided};
 use self::inversion::judge_inversions;
-use self::pooled::{Sharing, SharingWatch};
+use self::pooled::{Namesakes, Sharing, SharingWatch};
 pub(crate) use self::sentence::render_inversion;
 use self::sentence::{Evidence, NameDoubt, Who};
 use crate::config::{Applications, Poolers, Thresholds};
@@ -35,7 +35,7 @@ use crate::sample::{ClientAddress, Names, Pid, State};
 use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
-use crate::view::{Holder, Lock, NAMED, Picture, Session, Waiter};
+use crate::view::{Holder, Lock, NAMED, Picture, Waiter};
 
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ struct Surroundings<'a> {
     at: Timestamp,
     in_recovery: bool,
     crowded: &'a Crowded,
-    sessions: &'a HashMap<Pid, Arc<Session>>,
+    namesakes: &'a Namesakes<'a>,
     own_pooler: Option<ClientAddress>,
 }
 
@@ -200,11 +200,12 @@ impl Judge {
         self.contentions.observe(picture, moment.changes);
         self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
+        let namesakes = self.sharing.namesakes(&picture.sessions);
         let around = Surroundings {
             at: picture.at,
             in_recovery: picture.in_recovery,
             crowded: &crowded,
-            sessions: &picture.sessions,
+            namesakes: &namesakes,
             own_pooler: moment.own_pooler,
         };
         let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
@@ -277,7 +278,7 @@ impl Judge {
             of_holders(FindingKind::PooledBackend, lock, measure, |holder, (worst, _)| {
                 severity = worst;
                 let sharing = sharing(holder).unwrap_or_default();
-                let sharing = sharing.with_namesakes(holder, around.sessions);
+                let sharing = sharing.with_namesake(holder, around.namesakes);
                 let (who, since) = (Who::of_holder(holder), holder.since);
                 Evidence::PooledBackend { who, since, sharing: Box::new(sharing) }
             });

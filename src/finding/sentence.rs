@@ -407,7 +407,9 @@ impl Sharing {
         }
         text += match self.sign {
             None => ": either the program renames itself or other clients use this connection",
-            Some(_) => ": other clients use this connection",
+            // No second client was seen.
+            Some(_) if self.change.is_none() => ": other clients may use this connection",
+            Some(_) => ": other clients seem to use this connection",
         };
         text + "; exclusion is not guaranteed on a shared backend"
     }
