@@ -282,8 +282,8 @@ fn earlier_orders(picture: &Picture) -> Option<Reason> {
 
 fn no_prepared(picture: &Picture) -> Option<Reason> {
     let is_unknown = |_: &Lock, holder: &Holder| match holder.id {
-        SessionId::Prepared(_) => holder.prepared.is_none(),
-        SessionId::Backend(_) => false,
+        SessionId::Nameless(_) => true,
+        SessionId::Prepared(_) | SessionId::Backend(_) => false,
     };
     Holds::of_holders(picture, is_unknown).map(Reason::NoPrepared)
 }
