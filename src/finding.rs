@@ -124,6 +124,8 @@ struct Surroundings<'a> {
     in_recovery: bool,
     crowded: &'a Crowded,
     namesakes: &'a Namesakes<'a>,
+    /// Hidden circles by the sessions whose end would do harm.
+    spared: &'a HashMap<Pid, Arc<Evidence>>,
     own_pooler: Option<ClientAddress>,
 }
 
@@ -201,14 +203,21 @@ impl Judge {
         self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
         let namesakes = self.sharing.namesakes(&picture.sessions);
+        let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
+        let mut spared = HashMap::new();
+        for evidence in cycles.values().map(|cycle| &cycle.evidence) {
+            if let Some(root) = evidence.spares() {
+                spared.entry(root).or_insert_with(|| Arc::new(evidence.clone()));
+            }
+        }
         let around = Surroundings {
             at: picture.at,
             in_recovery: picture.in_recovery,
             crowded: &crowded,
             namesakes: &namesakes,
+            spared: &spared,
             own_pooler: moment.own_pooler,
         };
-        let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
         for lock in &mut picture.locks {
             lock.findings = self.judge(lock, cycles.remove(&lock.id), around);
         }
@@ -234,12 +243,13 @@ impl Judge {
         ];
         let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
         let cycle = findings.iter().find(|finding| finding.kind == FindingKind::HiddenCycle);
-        if let Some(cycle) = cycle.map(|cycle| Arc::new(cycle.evidence.clone())) {
-            // A deadlock in effect: who is kept waiting is freed by no other way without harm.
-            for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle())
-            {
-                finding.remedied_by = Some(cycle.clone());
-            }
+        let cycle = cycle.map(|cycle| Arc::new(cycle.evidence.clone()));
+        // A deadlock in effect: who is kept waiting is freed by no other way without harm, and whose
+        // end would do harm at one key has others too.
+        for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle()) {
+            let spared =
+                || finding.evidence.ends().find_map(|pid| around.spared.get(&pid).cloned());
+            finding.remedied_by = cycle.clone().or_else(spared);
         }
         findings
     }

@@ -7,7 +7,7 @@
 //! has to go. Pure; one pass over the waits behind such holders, of which there are hardly ever any.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::pooled::SharingWatch;
@@ -44,10 +44,10 @@ pub(super) fn find(
     picture: &Picture,
     sharing: &SharingWatch,
     own_pooler: Option<ClientAddress>,
-) -> HashMap<KeyId, Finding> {
+) -> BTreeMap<KeyId, Finding> {
     let may_be_shared = |address| sharing.is_pooler(address) || own_pooler == Some(address);
     let mut backwards: Option<Backwards<'_>> = None;
-    let mut findings = HashMap::new();
+    let mut findings = BTreeMap::new();
     for lock in picture.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
         let mut cycles: Vec<Cycle<'_>> = Vec::new();
         for root in idle_holders(lock, picture.at) {

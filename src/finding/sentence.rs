@@ -292,6 +292,37 @@ impl Evidence {
         }
     }
 
+    /// The holder that must not be ended.
+    pub(super) fn spares(&self) -> Option<Pid> {
+        let Self::HiddenCycle { root, .. } = self else { return None };
+        root.pid()
+    }
+
+    /// Backends that its own remedy may end.
+    pub(super) fn ends(&self) -> impl Iterator<Item = Pid> {
+        let ended = match self {
+            Self::HeldTooLong { who, root, .. } | Self::KeepsOut { who, root, .. } => {
+                [Some(who), root.as_ref()]
+            }
+            Self::WaitingTooLong { root, .. } => [None, root.as_ref()],
+            Self::Stuck { who, .. }
+            | Self::IdleInTransaction { who, .. }
+            | Self::PooledBackend { who, .. }
+            | Self::TooManyKeys { who, .. }
+            | Self::UnexpectedHolder { who, .. }
+            | Self::UnexpectedScope { who, .. } => [Some(who), None],
+            Self::HiddenCycle { .. }
+            | Self::Prepared { .. }
+            | Self::HoldsBackVacuum { .. }
+            | Self::Vacant { .. }
+            | Self::Missed { .. }
+            | Self::Repeated { .. }
+            | Self::Flapping { .. }
+            | Self::OrderInversion { .. } => [None, None],
+        };
+        ended.into_iter().flatten().filter_map(Who::pid)
+    }
+
     pub(super) fn render_remedy(&self, details: bool) -> String {
         match self {
             Self::HeldTooLong { who, root: Some(root), .. }
@@ -304,11 +335,11 @@ impl Evidence {
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
             Self::HiddenCycle { waiter, blocked, root, .. } => format!(
-                "{}; that frees {}, and then {} can unlock the key by itself; do not end the holder: \
+                "{}; that frees {}, and then {root} can unlock its key by itself; do not end {root}: \
                  its program would go on working without the lock",
                 waiter.render_cancel(),
                 blocked.render(details),
-                root.render(details),
+                root = root.render(details),
             ),
             Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
             Self::WaitingTooLong { who, root: Some(root), .. } => {
@@ -492,6 +523,13 @@ impl Who {
         Self::of(&root.id, &root.session).unwrap_or_else(|| Self::Prepared {
             gid: root.prepared.as_ref().map(|prepared| prepared.transaction.gid.clone()),
         })
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Backend { pid, .. } => Some(*pid),
+            Self::Prepared { .. } => None,
+        }
     }
 
     fn of(id: &SessionId, session: &Session) -> Option<Self> {
