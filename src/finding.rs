@@ -207,8 +207,12 @@ impl Judge {
             own_pooler: moment.own_pooler,
         };
         let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
+        let mut circles: Vec<Arc<Evidence>> =
+            cycles.values().map(|cycle| Arc::new(cycle.evidence.clone())).collect();
+        circles.sort_by_key(|circle| circle.blocked_for());
         for lock in &mut picture.locks {
             lock.findings = self.judge(lock, cycles.remove(&lock.id), around);
+            remedy_by_circles(&mut lock.findings, &circles);
         }
         self.expectations.observe(picture, &moment, self.thresholds.holder_changes);
         judge_inversions(picture);
@@ -230,16 +234,7 @@ impl Judge {
             self.unexpected_holder(lock, around).filter(|_| is_meant),
             unexpected_scope(lock).filter(|_| is_meant),
         ];
-        let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
-        let cycle = findings.iter().find(|finding| finding.kind == FindingKind::HiddenCycle);
-        if let Some(cycle) = cycle.map(|cycle| Arc::new(cycle.evidence.clone())) {
-            // A deadlock in effect: who is kept waiting is freed by no other way without harm.
-            for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle())
-            {
-                finding.remedied_by = Some(cycle.clone());
-            }
-        }
-        findings
+        rules.into_iter().flatten().collect()
     }
 
     /// Idle in a transaction, failed ones included, since before the poll began.
@@ -360,6 +355,17 @@ impl Judge {
             .filter(|(_, (keys, _))| *keys > limit)
             .map(|(session, (keys, (_, oldest)))| (session.clone(), (keys, oldest)))
             .collect()
+    }
+}
+
+/// A deadlock in effect: who is kept waiting is freed by no other way without harm. So findings of the
+/// key say so, and those of any other key whose own remedy would end the holder in such a circle.
+fn remedy_by_circles(findings: &mut [Finding], circles: &[Arc<Evidence>]) {
+    let own = findings.iter().find(|finding| finding.kind == FindingKind::HiddenCycle);
+    let own = own.map(|finding| Arc::new(finding.evidence.clone()));
+    for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle()) {
+        let other = || circles.iter().find(|circle| finding.evidence.ends_holder_of(circle));
+        finding.remedied_by = own.clone().or_else(|| other().cloned());
     }
 }
 

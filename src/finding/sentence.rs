@@ -304,8 +304,8 @@ impl Evidence {
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
             Self::HiddenCycle { waiter, blocked, root, .. } => format!(
-                "{}; that frees {}, and then {} can unlock the key by itself; do not end the holder: \
-                 its program would go on working without the lock",
+                "{}; that frees {}, and then {} can unlock its key by itself; do not end that \
+                 session: its program would go on working without the lock",
                 waiter.render_cancel(),
                 blocked.render(details),
                 root.render(details),
@@ -368,6 +368,34 @@ impl Evidence {
                 format!("let it unlock what it no longer needs, or {}", who.render_release(details))
             }
         }
+    }
+}
+
+impl Evidence {
+    /// For how long the circle has been closed, of a hidden one.
+    pub(super) const fn blocked_for(&self) -> Option<Duration> {
+        if let Self::HiddenCycle { blocked_for, .. } = self { Some(*blocked_for) } else { None }
+    }
+
+    /// Whether its own remedy is, or may be, to end the idle holder of this circle.
+    pub(super) fn ends_holder_of(&self, circle: &Self) -> bool {
+        let Self::HiddenCycle { root: idle, .. } = circle else { return false };
+        let is_about_it = matches!(
+            self,
+            Self::HeldTooLong { who, .. }
+            | Self::KeepsOut { who, .. }
+            | Self::Stuck { who, .. }
+            | Self::IdleInTransaction { who, .. }
+                if who == idle
+        );
+        let ends_at_it = matches!(
+            self,
+            Self::HeldTooLong { root: Some(root), .. }
+            | Self::KeepsOut { root: Some(root), .. }
+            | Self::WaitingTooLong { root: Some(root), .. }
+                if root == idle
+        );
+        is_about_it || ends_at_it
     }
 }
 
@@ -542,9 +570,12 @@ impl Who {
     }
 }
 
-/// A text as SQL spells it, in one line.
+/// A text as SQL spells it, in one line and in letters that no output has to replace, so that it can
+/// be copied from any of them.
 fn quote(text: &str) -> String {
-    if !text.contains(|c: char| c == '\\' || c.is_control()) {
+    let turns_text = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_escaped = |c: char| c == '|' || c.is_control() || turns_text(c);
+    if !text.contains(|c: char| c == '\\' || is_escaped(c)) {
         return format!("'{}'", text.replace('\'', "''"));
     }
     let mut quoted = "E'".to_owned();
@@ -552,7 +583,7 @@ fn quote(text: &str) -> String {
         match c {
             '\'' => quoted.push_str("''"),
             '\\' => quoted.push_str("\\\\"),
-            c if c.is_control() => {
+            c if is_escaped(c) => {
                 let _ = write!(quoted, "\\u{:04X}", u32::from(c));
             }
             c => quoted.push(c),
@@ -663,6 +694,7 @@ mod tests {
             ("it's", "'it''s'"),
             ("a\\b'c", "E'a\\\\b''c'"),
             ("two\nlines\u{85}", "E'two\\u000Alines\\u0085'"),
+            ("x|y\u{202e}", "E'x\\u007Cy\\u202E'"),
         ] {
             let who = Who::Prepared { gid: Some(gid.into()) };
             let limit = Limit::Of(Duration::from_secs(60));
