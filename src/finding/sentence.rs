@@ -573,7 +573,12 @@ impl Who {
 /// A text as SQL spells it, in one line and in letters that no output has to replace, so that it can
 /// be copied from any of them.
 fn quote(text: &str) -> String {
-    let turns_text = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns_text = |c| {
+        matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+    };
     let is_escaped = |c: char| c == '|' || c.is_control() || turns_text(c);
     if !text.contains(|c: char| c == '\\' || is_escaped(c)) {
         return format!("'{}'", text.replace('\'', "''"));
