@@ -582,9 +582,17 @@ impl Who {
     }
 }
 
-/// A text as SQL spells it, in one line.
+/// A text as SQL spells it, in one line and in letters that no output has to replace, so that it can
+/// be copied from any of them.
 fn quote(text: &str) -> String {
-    if !text.contains(|c: char| c == '\\' || c.is_control()) {
+    let turns_text = |c| {
+        matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+    };
+    let is_escaped = |c: char| c == '|' || c.is_control() || turns_text(c);
+    if !text.contains(|c: char| c == '\\' || is_escaped(c)) {
         return format!("'{}'", text.replace('\'', "''"));
     }
     let mut quoted = "E'".to_owned();
@@ -592,7 +600,7 @@ fn quote(text: &str) -> String {
         match c {
             '\'' => quoted.push_str("''"),
             '\\' => quoted.push_str("\\\\"),
-            c if c.is_control() => {
+            c if is_escaped(c) => {
                 let _ = write!(quoted, "\\u{:04X}", u32::from(c));
             }
             c => quoted.push(c),
@@ -703,6 +711,7 @@ mod tests {
             ("it's", "'it''s'"),
             ("a\\b'c", "E'a\\\\b''c'"),
             ("two\nlines\u{85}", "E'two\\u000Alines\\u0085'"),
+            ("x|y\u{202e}", "E'x\\u007Cy\\u202E'"),
         ] {
             let who = Who::Prepared { gid: Some(gid.into()) };
             let limit = Limit::Of(Duration::from_secs(60));
