@@ -310,10 +310,14 @@ impl Evidence {
     /// Backends that its own remedy may end.
     pub(super) fn ends(&self) -> impl Iterator<Item = Pid> {
         let ended = match self {
-            Self::HeldTooLong { who, root, .. } | Self::KeepsOut { who, root, .. } => {
-                [Some(who), root.as_ref()]
-            }
-            Self::WaitingTooLong { root, .. } => [None, root.as_ref()],
+            Self::HeldTooLong { who, end, .. } | Self::KeepsOut { who, end, .. } => match end {
+                // One of the circle is cancelled, and nobody ended.
+                Some(ChainEnd::Circle(_)) => [None, None],
+                Some(ChainEnd::Root(root)) => [Some(who), Some(root)],
+                None => [Some(who), None],
+            },
+            Self::WaitingTooLong { end: Some(ChainEnd::Root(root)), .. } => [Some(root), None],
+            Self::WaitingTooLong { end: Some(ChainEnd::Circle(_)) | None, .. } => [None, None],
             Self::Stuck { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::PooledBackend { who, .. }
