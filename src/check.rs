@@ -140,6 +140,20 @@ impl Verdict {
         }
     }
 
+    /// A finding that is required and that no entry of the registry asks for: it would be silent for
+    /// ever, whatever happens.
+    pub fn observe_unasked(&mut self, finding: FindingKind) {
+        let Some(field) = asked_by(finding) else { return };
+        self.unknown.push(Unknown {
+            server: None,
+            finding: Some(finding),
+            reason: format!(
+                "no entry of the registry has {field}: name its file with --registry.file, or add \
+                 it to an entry"
+            ),
+        });
+    }
+
     /// The worst of all.
     pub fn status(&self) -> Status {
         let unknown = if self.unknown.is_empty() { Status::Ok } else { Status::Unknown };
@@ -203,6 +217,18 @@ impl Verdict {
             });
         }
     }
+}
+
+/// The field of an entry without which a finding is never told; `None` where it needs none.
+fn asked_by(finding: FindingKind) -> Option<&'static str> {
+    [
+        (FindingKind::Vacant, "must_be_held"),
+        (FindingKind::Flapping, "must_be_held"),
+        (FindingKind::Missed, "last_held_within"),
+        (FindingKind::Repeated, "not_again_within"),
+    ]
+    .into_iter()
+    .find_map(|(kind, field)| (kind == finding).then_some(field))
 }
 
 /// What is to be said of a server as a whole.

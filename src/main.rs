@@ -18,7 +18,8 @@ use pg_locks_exporter::cli::survey::SurveyArgs;
 use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Applications, Config, Targets};
-use pg_locks_exporter::registry::{Explainer, MAX_KEYS, Registry};
+use pg_locks_exporter::finding::FindingKind;
+use pg_locks_exporter::registry::{Circumstances, Explainer, MAX_KEYS, Registry, Resolver};
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
@@ -213,7 +214,9 @@ fn print_verdict(verdict: &Verdict, is_json: bool) -> ExitCode {
 
 /// The last look counts: it is the freshest, and knows of those before.
 fn look_and_judge(args: &CheckArgs) -> anyhow::Result<Verdict> {
-    let Lookout { mut survey, from, .. } = Lookout::new(&args.survey)?;
+    let Lookout { mut survey, from, registry, .. } = Lookout::new(&args.survey)?;
+    // An exporter has a registry of its own.
+    let is_ours = from.is_none();
     let mut last = Snapshot::default();
     let looking = survey.look(args.survey.samples, args.survey.interval, |snapshot| {
         last = snapshot;
@@ -222,7 +225,25 @@ fn look_and_judge(args: &CheckArgs) -> anyhow::Result<Verdict> {
         .map_err(|failure| failure.error)?
         .block_on(looking)
         .with_context(|| from.unwrap_or_default())?;
-    Ok(Verdict::of(&last, &args.require))
+    let mut verdict = Verdict::of(&last, &args.require);
+    for kind in
+        args.require.iter().filter(|kind| is_ours && !is_asked_for(**kind, &registry, &last))
+    {
+        verdict.observe_unasked(*kind);
+    }
+    Ok(verdict)
+}
+
+/// Whether an entry of the registry asks for it on one of these servers.
+fn is_asked_for(kind: FindingKind, registry: &Arc<Registry>, snapshot: &Snapshot) -> bool {
+    // What flaps is what must be held.
+    let armed_by = if kind == FindingKind::Flapping { FindingKind::Vacant } else { kind };
+    snapshot.servers.iter().any(|server| {
+        let told = Circumstances::default();
+        let resolver = Resolver::new(registry.clone(), server.server.clone(), &told);
+        let armed = resolver.armed();
+        armed.iter().any(|one| FindingKind::armed_by(&one.resolution).any(|it| it == armed_by))
+    })
 }
 
 /// What a command looks at, and what it needs to understand it.

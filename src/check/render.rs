@@ -288,7 +288,8 @@ impl Unknown {
     fn render(&self) -> String {
         let Self { server, finding, reason } = self;
         match (server, finding) {
-            (None, _) => reason.clone(),
+            (None, None) => reason.clone(),
+            (None, Some(finding)) => format!("cannot judge {}: {reason}", finding.as_str()),
             (Some(server), None) => format!("{server}: {reason}"),
             (Some(server), Some(finding)) => {
                 format!("cannot judge {} on {server}: {reason}", finding.as_str())

@@ -353,13 +353,23 @@ impl Evidence {
             | Self::Stuck { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::Prepared { who, .. } => who.render_release(details),
-            Self::HiddenCycle { waiter, blocked, root, .. } => format!(
-                "{}; that frees {}, and then {root} can unlock its key by itself; do not end {root}: \
-                 its program would go on working without the lock",
-                waiter.render_cancel(),
-                blocked.render(details),
-                root = root.render(details),
-            ),
+            Self::HiddenCycle { waiter, blocked, root, locktype, .. } => {
+                // All other locks go with the statement's transaction.
+                let kept = match &**locktype {
+                    "advisory" => format!(
+                        " (unless the waiter has that lock at session level and keeps it: then {})",
+                        waiter.render_release(details)
+                    ),
+                    _ => String::new(),
+                };
+                format!(
+                    "{}; that frees {}{kept}, and then {root} can unlock its key by itself; do not \
+                     end {root}: its program would go on working without the lock",
+                    waiter.render_cancel(),
+                    blocked.render(details),
+                    root = root.render(details),
+                )
+            }
             Self::WaitingTooLong { who, end: None, .. } => who.render_cancel(),
             Self::WaitingTooLong { who, end: Some(ChainEnd::Root(root)), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())

@@ -171,6 +171,26 @@ async fn a_required_finding_that_is_hidden_from_us_cannot_be_told_of() {
 }
 
 #[tokio::test]
+async fn a_required_finding_that_no_entry_asks_for_is_no_good_news() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let dsn = postgres.dsn("postgres");
+    let outcome = check(&["--dsn", &dsn, "--require", "missed"]).await;
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stdout);
+    let expected = "LOCKS UNKNOWN - cannot judge missed: no entry of the registry has \
+                    last_held_within: name its file with --registry.file, or add it to an entry";
+    assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
+
+    let files = Files::new();
+    let registry = "locks: [{ name: leader, key: 42, databases: [app], must_be_held: true }]";
+    let file = files.write("locks.yaml", registry);
+    let arguments = ["--dsn", &dsn, "--registry.file", &file, "--require", "flapping"];
+    let outcome = check(&arguments).await;
+    let expected = "LOCKS UNKNOWN - cannot judge flapping on 127.0.0.1:";
+    assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
+}
+
+#[tokio::test]
 async fn a_pooler_in_between_is_a_warning() {
     require!(Postgres, PgBouncer);
     let postgres = Postgres::start().await;
