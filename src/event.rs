@@ -1,5 +1,6 @@
 //! What happened, as far as polls show it: holds and waits that began and ended, holders that
-//! changed, findings that began and ended. A bounded past for each server, so that somebody can ask who held a lock last night.
+//! changed, findings that began and ended. A bounded past for each server, so that somebody can ask
+//! who held a lock last night.
 //!
 //! A poll sees that something changed since the one before, never when. So every event says between
 //! which moments it happened, and every length has its bounds; what is not known is `None`. The

@@ -25,9 +25,9 @@ use self::contention::Contentions;
 use self::expectation::Expectations;
 pub use self::gap::{Gap, Undecided};
 use self::inversion::judge_inversions;
-use self::pooled::{Sharing, SharingWatch};
+use self::pooled::{Namesakes, Sharing, SharingWatch};
 pub(crate) use self::sentence::render_inversion;
-use self::sentence::{Evidence, NameDoubt, Who};
+use self::sentence::{ChainEnd, Evidence, NameDoubt, Who};
 use crate::config::{Applications, Poolers, Thresholds};
 use crate::memory::FirstName;
 use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
@@ -35,7 +35,7 @@ use crate::sample::{ClientAddress, Names, Pid, State};
 use crate::series::{LockSeries, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
-use crate::view::{Holder, Lock, NAMED, Picture, Session, Waiter};
+use crate::view::{Holder, Lock, NAMED, Picture, Waiter};
 
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug)]
@@ -123,7 +123,9 @@ struct Surroundings<'a> {
     at: Timestamp,
     in_recovery: bool,
     crowded: &'a Crowded,
-    sessions: &'a HashMap<Pid, Arc<Session>>,
+    namesakes: &'a Namesakes<'a>,
+    /// Hidden circles by the sessions whose end would do harm.
+    spared: &'a HashMap<Pid, Arc<Evidence>>,
     own_pooler: Option<ClientAddress>,
 }
 
@@ -189,8 +191,9 @@ impl Judge {
     }
 
     /// What was seen was of another cluster.
-    pub fn forget_expectations(&mut self) {
+    pub fn observe_other_cluster(&mut self) {
         self.expectations = Expectations::default();
+        self.watching_since = None;
     }
 
     /// Puts into a picture what is to be said of it.
@@ -199,14 +202,22 @@ impl Judge {
         self.contentions.observe(picture, moment.changes);
         self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
+        let namesakes = self.sharing.namesakes(&picture.sessions);
+        let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
+        let mut spared = HashMap::new();
+        for evidence in cycles.values().map(|cycle| &cycle.evidence) {
+            if let Some(root) = evidence.spares() {
+                spared.entry(root).or_insert_with(|| Arc::new(evidence.clone()));
+            }
+        }
         let around = Surroundings {
             at: picture.at,
             in_recovery: picture.in_recovery,
             crowded: &crowded,
-            sessions: &picture.sessions,
+            namesakes: &namesakes,
+            spared: &spared,
             own_pooler: moment.own_pooler,
         };
-        let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
         for lock in &mut picture.locks {
             lock.findings = self.judge(lock, cycles.remove(&lock.id), around);
         }
@@ -232,12 +243,13 @@ impl Judge {
         ];
         let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
         let cycle = findings.iter().find(|finding| finding.kind == FindingKind::HiddenCycle);
-        if let Some(cycle) = cycle.map(|cycle| Arc::new(cycle.evidence.clone())) {
-            // A deadlock in effect: who is kept waiting is freed by no other way without harm.
-            for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle())
-            {
-                finding.remedied_by = Some(cycle.clone());
-            }
+        let cycle = cycle.map(|cycle| Arc::new(cycle.evidence.clone()));
+        // A deadlock in effect: who is kept waiting is freed by no other way without harm, and whose
+        // end would do harm at one key has others too.
+        for finding in findings.iter_mut().filter(|finding| finding.kind.ends_with_the_cycle()) {
+            let spared =
+                || finding.evidence.ends().find_map(|pid| around.spared.get(&pid).cloned());
+            finding.remedied_by = cycle.clone().or_else(spared);
         }
         findings
     }
@@ -276,7 +288,7 @@ impl Judge {
             of_holders(FindingKind::PooledBackend, lock, measure, |holder, (worst, _)| {
                 severity = worst;
                 let sharing = sharing(holder).unwrap_or_default();
-                let sharing = sharing.with_namesakes(holder, around.sessions);
+                let sharing = sharing.with_namesake(holder, around.namesakes);
                 let (who, since) = (Who::of_holder(holder), holder.since);
                 Evidence::PooledBackend { who, since, sharing: Box::new(sharing) }
             });
@@ -377,7 +389,7 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
         seen_for,
         limit,
         behind: holder.blocks,
-        root: root_of(holder),
+        end: end_of(holder),
     })
 }
 
@@ -392,7 +404,7 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
             who: Who::of_waiter(waiter),
             waited,
             limit,
-            root: waiter.roots.first().map(Who::of_root),
+            end: ChainEnd::of(&waiter.id, &waiter.roots),
         }
     });
     of_waiters.or_else(|| {
@@ -404,16 +416,14 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
             let (who, doubt) = (Who::of_holder(holder), NameDoubt::of(holder));
-            let root = root_of(holder);
-            Evidence::KeepsOut { who, doubt, contended, gone, limit, root }
+            Evidence::KeepsOut { who, doubt, contended, gone, limit, end: end_of(holder) }
         })
     })
 }
 
-/// Whom a holder waits for in the end, if it does.
-fn root_of(holder: &Holder) -> Option<Who> {
-    let roots = holder.roots.as_deref().unwrap_or_default();
-    roots.iter().find(|root| root.id != holder.id).map(Who::of_root)
+/// Where a holder's own chain ends, if it waits.
+fn end_of(holder: &Holder) -> Option<ChainEnd> {
+    ChainEnd::of(&holder.id, holder.roots.as_deref().unwrap_or_default())
 }
 
 fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {

@@ -3,8 +3,8 @@
 //! Everything between reading and publishing meets here, in the order it depends on each other:
 //! the tracker says what is one hold, the chains who waits for whom, the series say under which
 //! labels it counts, the picture is drawn, what changed is counted, keys taken in both orders are
-//! found, the picture is judged, and what happened is remembered as events. Pure, so a test can drive it with samples and a clock of
-//! its own.
+//! found, the picture is judged, and what happened is remembered as events. Pure, so a test can drive
+//! it with samples and a clock of its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -138,10 +138,12 @@ impl Fold {
         self.memory = None;
     }
 
-    /// Another cluster answers under the server's name: when its keys were held nobody saw.
+    /// Another cluster answers under the server's name: when its keys were held, and in which order
+    /// they were taken, nobody saw.
     pub fn observe_other_cluster(&mut self) {
         self.series.forget_sights();
-        self.judge.forget_expectations();
+        self.orders = Orders::default();
+        self.judge.observe_other_cluster();
         (self.recalled, self.memory) = (None, None);
         self.recalled_names.clear();
     }

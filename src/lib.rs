@@ -23,7 +23,7 @@
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
 //! | [`view`] | the published picture, and its JSON | |
-//! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders |
+//! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders | |
 //! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
 //! | [`fold`] | one server: those above in their order | |
@@ -44,8 +44,8 @@
 //!
 //! # Invariants
 //!
-//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in [`client`], `prometheus`
-//!   only in [`metrics`].
+//! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in
+//!   [`client`], `prometheus` only in [`metrics`].
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
 //! - The exporter writes nothing to the database and takes no advisory lock. It calls the server's own
 //!   functions and operators alone, wherever the search path of its role leads; only a query of the

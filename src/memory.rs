@@ -186,7 +186,34 @@ locks: [{ name: leader, key: 7, databases: [app], must_be_held: true, last_held_
         name_databases(&mut fold);
         poll(&mut fold, 100);
         fold.observe_other_cluster();
-        assert!(poll(&mut fold, 162).free.is_empty(), "counted from then");
+        let picture = poll(&mut fold, 162);
+        assert!(picture.free.is_empty(), "counted from then");
+        assert_eq!(picture.watching_since, picture.at);
+    }
+
+    #[test]
+    fn an_order_seen_on_another_cluster_makes_no_inversion_here() {
+        let group = |key, granted| KeyGroup {
+            database: DatabaseOid(5),
+            pid: Some(Pid(7)),
+            transaction: VirtualTransaction::from_server("7/1"),
+            mode: Mode::Exclusive,
+            granted,
+            wait_start: None,
+            keys: vec![Key::bigint(key)],
+        };
+        let inversions = |fold: &mut Fold, seconds, held, awaited| {
+            let advisory = vec![group(held, true), group(awaited, false)];
+            fold.observe(&Sample { advisory, ..sample(seconds) }, Duration::ZERO).inversions.len()
+        };
+        for (is_other, expected) in [(false, 1), (true, 0)] {
+            let mut fold = fold();
+            inversions(&mut fold, 100, 1, 2);
+            if is_other {
+                fold.observe_other_cluster();
+            }
+            assert_eq!(inversions(&mut fold, 101, 2, 1), expected);
+        }
     }
 
     #[test]

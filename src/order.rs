@@ -246,7 +246,7 @@ impl Orders {
             // In an order of their own, and each session makes no more hints than it has keys.
             taken.sort_by_key(|id| id.key);
             let (held, mut left) = (&lasting[&pid], KEYS_OF_A_SESSION);
-            let is_new = |key: KeyId| taken.iter().any(|id| id.key == key);
+            let is_new = |key: KeyId| taken.binary_search_by_key(&key, |id| id.key).is_ok();
             for id in &taken {
                 let before = held.iter().map(|(key, modes, _)| (*key, *modes));
                 let before = before.filter(|(key, _)| key.database == id.key.database);

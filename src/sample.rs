@@ -255,7 +255,7 @@ impl FailureReason {
 }
 
 /// `pg_locks.virtualtransaction`: a slot of the server and the number of a transaction there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct VirtualTransaction(Arc<str>);
 
 impl VirtualTransaction {

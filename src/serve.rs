@@ -31,8 +31,8 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 ///
 /// # Panics
 ///
-/// When a poller, an inspector, the watch over the files or the state file panics: half an exporter that looks whole
-/// would be worse than none.
+/// When a poller, an inspector, the watch over the files or the state file panics: half an exporter
+/// that looks whole would be worse than none.
 pub async fn serve(
     config: Config,
     registry_files: RegistryFiles,

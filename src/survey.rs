@@ -116,6 +116,7 @@ impl Watch {
     async fn fetch_snapshot(&mut self, longest_gap: Duration) -> Result<Snapshot, ReadError> {
         match self.fetch_sample().await {
             Ok(sample) => {
+                self.fold.observe_pooled_connection(self.pooler.verdict() == Some(true));
                 let picture = self.fold.observe(&sample, longest_gap);
                 self.fold.fill(&mut self.view);
                 self.view.pooled_connection = self.pooler.verdict();

@@ -55,8 +55,10 @@ pub struct KeyId {
 pub enum SessionId {
     /// A backend. Whether it is the same one as before is told by its `backend_start`.
     Backend(Pid),
-    /// A prepared transaction, by its gid; by its virtual transaction where the gid is not known.
+    /// A prepared transaction, by its gid.
     Prepared(Arc<str>),
+    /// A prepared transaction whose gid is not known, or not yet.
+    Nameless(VirtualTransaction),
 }
 
 impl SessionId {
@@ -64,7 +66,7 @@ impl SessionId {
     pub const fn pid(&self) -> Option<Pid> {
         match self {
             Self::Backend(pid) => Some(*pid),
-            Self::Prepared(_) => None,
+            Self::Prepared(_) | Self::Nameless(_) => None,
         }
     }
 }
@@ -296,10 +298,10 @@ impl Tracker {
     pub fn owner(&self, pid: Option<Pid>, transaction: &VirtualTransaction) -> SessionId {
         match pid {
             Some(pid) => SessionId::Backend(pid),
-            None => SessionId::Prepared(match self.prepared(transaction) {
-                Some(prepared) => prepared.gid.clone(),
-                None => transaction.as_str().into(),
-            }),
+            None => match self.prepared(transaction) {
+                Some(prepared) => SessionId::Prepared(prepared.gid.clone()),
+                None => SessionId::Nameless(transaction.clone()),
+            },
         }
     }
 
@@ -533,7 +535,7 @@ impl Tracker {
         if group.pid.is_some() {
             return None;
         }
-        let nameless = SessionId::Prepared(group.transaction.as_str().into());
+        let nameless = SessionId::Nameless(group.transaction.clone());
         self.take_unseen(HoldId { holder: nameless, ..id.clone() }).or_else(|| {
             let pid = *self.transactions.get(&group.transaction)?;
             let holder = SessionId::Backend(pid);

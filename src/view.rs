@@ -478,7 +478,7 @@ impl<'a> Scene<'a> {
             id: root.id.clone(),
             session: match root.id {
                 SessionId::Backend(_) => self.draw_session(&root.id, None),
-                SessionId::Prepared(_) => self.none.clone(),
+                SessionId::Prepared(_) | SessionId::Nameless(_) => self.none.clone(),
             },
             prepared: self.prepared.get(&root.id).cloned(),
             is_in_cycle: root.is_in_cycle,
@@ -502,7 +502,7 @@ impl<'a> Scene<'a> {
             id: id.clone(),
             session: match id {
                 SessionId::Backend(_) => self.draw_session(id, hold.backend_start),
-                SessionId::Prepared(_) => self.none.clone(),
+                SessionId::Prepared(_) | SessionId::Nameless(_) => self.none.clone(),
             },
             prepared: self.prepared.get(id).cloned(),
             mode: hold_id.mode.clone(),
@@ -670,7 +670,7 @@ impl Root {
     /// The label `kind`.
     pub const fn kind_label(&self) -> &'static str {
         match self.id {
-            SessionId::Prepared(_) => "prepared",
+            SessionId::Prepared(_) | SessionId::Nameless(_) => "prepared",
             SessionId::Backend(_) => "session",
         }
     }
@@ -678,7 +678,7 @@ impl Root {
 
 fn state_label<'a>(id: &SessionId, session: &'a Session) -> &'a str {
     match id {
-        SessionId::Prepared(_) => "prepared",
+        SessionId::Prepared(_) | SessionId::Nameless(_) => "prepared",
         SessionId::Backend(_) => session.state.as_str(),
     }
 }

@@ -54,7 +54,8 @@ fn the_registry_of_the_chapter_names_the_keys_it_says() {
     let resolvers: Vec<Resolver> = blocks(NAMING, "yaml registry")
         .into_iter()
         .map(|text| {
-            let registry = Registry::parse(&[Source { name: "naming.md".to_owned(), text }]).unwrap();
+            let registry =
+                Registry::parse(&[Source { name: "naming.md".to_owned(), text }]).unwrap();
             assert_eq!(registry.conflicts(), [], "the examples contradict each other");
             let databases = ["app", "app2", "batch", "ingest"];
             let told = Circumstances {

@@ -104,7 +104,7 @@ fn id(pid: i32) -> SessionId {
     if pid > 0 {
         SessionId::Backend(Pid(pid))
     } else {
-        SessionId::Prepared(format!("{pid}/1").into())
+        SessionId::Nameless(VirtualTransaction::from_server(&format!("{pid}/1")))
     }
 }
 
@@ -129,6 +129,7 @@ fn name(id: &SessionId) -> String {
     match id {
         SessionId::Backend(pid) => pid.to_string(),
         SessionId::Prepared(gid) => gid.to_string(),
+        SessionId::Nameless(transaction) => transaction.as_str().to_owned(),
     }
 }
 

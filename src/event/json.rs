@@ -164,7 +164,7 @@ impl<'a> PartyJson<'a> {
             pid: party.id.pid(),
             gid: match &party.id {
                 SessionId::Prepared(gid) if details => Some(gid),
-                SessionId::Prepared(_) | SessionId::Backend(_) => None,
+                SessionId::Prepared(_) | SessionId::Nameless(_) | SessionId::Backend(_) => None,
             },
             prepared: party.id.pid().is_none(),
             backend_start: session.backend_start,

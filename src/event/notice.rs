@@ -6,6 +6,7 @@
 //! the three has a bound of its own, and what is past it is counted, so that a burst neither floods
 //! the log nor hides what matters. Pure; the poller writes the lines.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::{Event, EventKind};
 use crate::mode::Mode;
 use crate::series::Label;
 use crate::timestamp::Timestamp;
-use crate::tracker::KeyId;
+use crate::tracker::{KeyId, SessionId};
 use crate::view::{Holder, Party, Picture};
 
 /// A hold that was seen for so long is worth a line.
@@ -76,12 +77,20 @@ impl Notices {
         self.lines.clear();
         let is_long = |at: Timestamp, holder: &Holder| at.since(holder.since) >= LONG;
         for lock in after.locks.iter().filter(|lock| lock.label.resolution.lock.is_some()) {
-            for holder in lock.holders.iter().filter(|holder| is_long(after.at, holder)) {
-                let was_long = before.is_some_and(|before| {
-                    let mut holders = before.lock(lock.id).into_iter().flat_map(|one| &one.holders);
-                    holders.any(|one| one.id == holder.id && is_long(before.at, one))
-                });
-                if !was_long {
+            let mut long =
+                lock.holders.iter().filter(|holder| is_long(after.at, holder)).peekable();
+            if long.peek().is_none() {
+                continue;
+            }
+            // Of one key there may be as many holders as sessions.
+            let known: HashSet<&SessionId> = before
+                .into_iter()
+                .filter_map(|before| Some((before.at, before.lock(lock.id)?)))
+                .flat_map(|(at, lock)| lock.holders.iter().filter(move |it| is_long(at, it)))
+                .map(|holder| &holder.id)
+                .collect();
+            for holder in long {
+                if !known.contains(&holder.id) {
                     let lasting = Lasting {
                         key: lock.id,
                         label: lock.label.clone(),

@@ -14,7 +14,7 @@ use memchr::memmem::Finder;
 use crate::key::Key;
 pub use report::Report;
 use summary::Scene;
-pub use summary::{Deadlock, KeyUse, LockWait, Object, Outcome, Summary, Wait};
+pub use summary::{Deadlock, Ending, KeyUse, LockWait, Object, Outcome, Summary, Wait};
 
 mod render;
 mod report;
@@ -24,6 +24,8 @@ mod summary;
 pub(super) const TOKEN: &[u8] = b"advisory lock [";
 /// What stands between the two processes in a line of a deadlock report.
 const BLOCKED_BY: &[u8] = b"; blocked by process ";
+/// What stands between what the server ended, a statement or a connection, and why.
+const DUE_TO: &[u8] = b" due to ";
 
 /// Bytes read at a time: they stay in the processor's cache for all searches.
 const BLOCK: usize = 256 << 10;
@@ -88,6 +90,7 @@ struct Window {
     is_at_end: bool,
     token: Finder<'static>,
     blocked_by: Finder<'static>,
+    due_to: Finder<'static>,
     places: Vec<(usize, Place)>,
     summary: Summary,
 }
@@ -96,6 +99,7 @@ struct Window {
 enum Place {
     Token,
     BlockedBy,
+    DueTo,
 }
 
 impl Window {
@@ -108,6 +112,7 @@ impl Window {
             is_at_end: false,
             token: Finder::new(TOKEN),
             blocked_by: Finder::new(BLOCKED_BY),
+            due_to: Finder::new(DUE_TO),
             places: Vec::new(),
             summary: Summary::default(),
         }
@@ -174,7 +179,11 @@ impl Window {
         }
         let text = &self.bytes[..self.len];
         self.places.clear();
-        for (finder, place) in [(&self.token, Place::Token), (&self.blocked_by, Place::BlockedBy)] {
+        for (finder, place) in [
+            (&self.token, Place::Token),
+            (&self.blocked_by, Place::BlockedBy),
+            (&self.due_to, Place::DueTo),
+        ] {
             // A place counts where it begins, and may end behind the mark.
             let searched = &text[self.observed..self.len.min(end + finder.needle().len() - 1)];
             self.places
@@ -191,6 +200,7 @@ impl Window {
             match place {
                 Place::Token => self.summary.observe_token(scene),
                 Place::BlockedBy => self.summary.observe_blocked_by(scene, BLOCKED_BY.len()),
+                Place::DueTo => self.summary.observe_due_to(scene, DUE_TO.len()),
             }
         }
         self.summary.skip(&text[self.observed..end]);
@@ -431,8 +441,48 @@ mod tests {
         assert_eq!(lock.longest, Some(longest));
         assert_eq!(lock.mentions, 4);
         assert!(lock.waiting.is_empty() && lock.pids.len() == 2);
-        let timed_out = &summary.keys[&(16384, Key::bigint(5150))];
-        assert_eq!(timed_out.waiting.keys().collect::<Vec<_>>(), [&9008]);
+    }
+
+    #[test]
+    fn a_statement_that_is_cancelled_ends_the_wait_of_its_process() {
+        let lock = |text: &str, key: i64| summary(text).keys[&(16384, Key::bigint(key))].clone();
+        for text in [STDERR, CSVLOG, JSONLOG] {
+            let timed_out = lock(text, 5150);
+            assert!(timed_out.waiting.is_empty());
+            assert_eq!(timed_out.ended.into_iter().collect::<Vec<_>>(), [(Ending::LockTimeout, 1)]);
+            assert_eq!(timed_out.longest.unwrap().outcome, Outcome::Ended);
+        }
+        let waits = "[101] LOG:  process 101 still waiting for ShareLock on advisory lock \
+                     [16384,0,334,1] after 1000.294 ms\n";
+        for (line, ended) in [
+            (
+                "pid=101 ERROR:  canceling statement due to statement timeout",
+                Some(Ending::StatementTimeout),
+            ),
+            ("(101) ERROR:  canceling statement due to user request", Some(Ending::Cancel)),
+            (
+                "[101] ERROR:  canceling statement due to conflict with recovery",
+                Some(Ending::Other),
+            ),
+            (
+                "[101] FATAL:  terminating connection due to administrator command",
+                Some(Ending::Termination),
+            ),
+            // Somebody else's, or nobody knows whose.
+            ("[102] ERROR:  canceling statement due to lock timeout", None),
+            ("101 ERROR:  canceling statement due to lock timeout", None),
+            ("[101.3] ERROR:  canceling statement due to lock timeout", None),
+            ("[101] LOG:  unexpected EOF due to a lock timeout", None),
+        ] {
+            let lock = lock(&format!("{waits}{line}\n"), 334);
+            assert_eq!(lock.ended.keys().next().copied(), ended, "{line}");
+            assert_eq!(lock.waiting.is_empty(), ended.is_some(), "{line}");
+        }
+        // The wait was over already.
+        let acquired =
+            "process 101 acquired ShareLock on advisory lock [16384,0,334,1] after 2000.1 ms";
+        let cancelled = "[101] ERROR:  canceling statement due to user request";
+        assert!(lock(&format!("{waits}{acquired}\n{cancelled}\n"), 334).ended.is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! has to go. Pure; one pass over the waits behind such holders, of which there are hardly ever any.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::pooled::SharingWatch;
@@ -44,10 +44,10 @@ pub(super) fn find(
     picture: &Picture,
     sharing: &SharingWatch,
     own_pooler: Option<ClientAddress>,
-) -> HashMap<KeyId, Finding> {
+) -> BTreeMap<KeyId, Finding> {
     let may_be_shared = |address| sharing.is_pooler(address) || own_pooler == Some(address);
     let mut backwards: Option<Backwards<'_>> = None;
-    let mut findings = HashMap::new();
+    let mut findings = BTreeMap::new();
     for lock in picture.locks.iter().filter(|lock| !lock.waiters.is_empty()) {
         let mut cycles: Vec<Cycle<'_>> = Vec::new();
         for root in idle_holders(lock, picture.at) {
@@ -67,7 +67,7 @@ pub(super) fn find(
 
 /// Holders that have been idle for too long before somebody who waits through others, the longest
 /// first: of a key that very many share, a few are enough to look at.
-fn idle_holders(lock: &Lock, at: Timestamp) -> Vec<&Holder> {
+pub(super) fn idle_holders(lock: &Lock, at: Timestamp) -> Vec<&Holder> {
     let limit = lock.label.resolution.max_wait;
     let idle = |holder: &Holder| idle_for(holder, at).and_then(|time| longer(time, limit));
     // One that nobody waits for through others is not at the end of such a chain.
@@ -132,6 +132,8 @@ impl<'a> Search<'a> {
         let is_idle_longer = self.root.session.state_since.is_some_and(|idle| idle < since);
         let waits_for_root = || {
             chains.awaited(id).any(|awaited| match awaited {
+                // Most who wait behind it do so for the same key, which may have very many holders.
+                Awaited::Key(key) if *key == self.lock.id => true,
                 Awaited::Key(key) => self.picture.lock(*key).is_some_and(|lock| {
                     lock.holders.iter().any(|holder| holder.id == self.root.id)
                 }),

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{FindingKind, contended_for, idle_for, is_meant, longer};
+use super::{FindingKind, contended_for, cycle, idle_for, is_meant, longer};
 use crate::duration::render_duration;
 use crate::order;
 use crate::registry::{DeclaredScope, Limit, Role};
@@ -191,16 +191,17 @@ impl FindingKind {
         match self {
             Self::HeldTooLong => may_be_older(picture),
             Self::WaitingTooLong => {
-                no_wait_start(picture).or_else(|| earlier_waits(picture, |_, _| true))
+                no_wait_start(picture, |_| true).or_else(|| earlier_waits(picture, |_, _| true))
             }
             Self::Stuck => hidden(picture).or_else(|| {
                 earlier_waits(picture, |holder, limit| {
                     idle_for(holder, picture.at).is_some_and(|idle| longer(idle, limit).is_some())
                 })
             }),
-            Self::HiddenCycle | Self::HolderIdleInTransaction | Self::WaiterHoldsBackVacuum => {
-                hidden(picture)
-            }
+            Self::HiddenCycle => hidden(picture).or_else(|| {
+                no_wait_start(picture, |lock| !cycle::idle_holders(lock, picture.at).is_empty())
+            }),
+            Self::HolderIdleInTransaction | Self::WaiterHoldsBackVacuum => hidden(picture),
             Self::PooledBackend => hidden(picture).or_else(|| earlier_names(picture)),
             Self::OrderInversion => earlier_orders(picture),
             Self::HeldByPreparedTransaction => no_prepared(picture),
@@ -240,10 +241,13 @@ fn may_be_older(picture: &Picture) -> Option<Reason> {
     Holds::of_holders(picture, is_undecided).map(Reason::MayBeOlder)
 }
 
-fn no_wait_start(picture: &Picture) -> Option<Reason> {
+/// Waits that would concern a rule, had they begun long ago.
+fn no_wait_start(picture: &Picture, would_concern: impl Fn(&Lock) -> bool) -> Option<Reason> {
     let undecided = |lock: &Lock| match lock.label.resolution.max_wait {
-        Limit::Of(_) => lock.waiters.iter().filter(|waiter| waiter.since.is_none()).count(),
-        Limit::Unlimited => 0,
+        Limit::Of(_) if would_concern(lock) => {
+            lock.waiters.iter().filter(|waiter| waiter.since.is_none()).count()
+        }
+        Limit::Of(_) | Limit::Unlimited => 0,
     };
     Holds::of(&picture.locks, undecided).map(Reason::NoWaitStart)
 }
@@ -278,8 +282,8 @@ fn earlier_orders(picture: &Picture) -> Option<Reason> {
 
 fn no_prepared(picture: &Picture) -> Option<Reason> {
     let is_unknown = |_: &Lock, holder: &Holder| match holder.id {
-        SessionId::Prepared(_) => holder.prepared.is_none(),
-        SessionId::Backend(_) => false,
+        SessionId::Nameless(_) => true,
+        SessionId::Prepared(_) | SessionId::Backend(_) => false,
     };
     Holds::of_holders(picture, is_unknown).map(Reason::NoPrepared)
 }

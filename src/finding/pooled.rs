@@ -16,7 +16,7 @@ use super::Severity;
 use crate::config::{Applications, Poolers};
 use crate::memory::FirstName;
 use crate::mode::Mode;
-use crate::sample::{ClientAddress, Pid};
+use crate::sample::{ClientAddress, DatabaseOid, Pid, RoleOid};
 use crate::timestamp::Timestamp;
 use crate::tracker::{KeyId, Scope};
 use crate::view::{Holder, Lock, Picture, Session};
@@ -119,13 +119,9 @@ pub(super) enum Sign {
 
 impl Sharing {
     /// The same, with who else goes by the first name now.
-    pub(super) fn with_namesakes(
-        mut self,
-        holder: &Holder,
-        sessions: &HashMap<Pid, Arc<Session>>,
-    ) -> Self {
+    pub(super) fn with_namesake(mut self, holder: &Holder, namesakes: &Namesakes<'_>) -> Self {
         if let (Some(change), Some(pid)) = (&mut self.change, holder.id.pid()) {
-            change.elsewhere = elsewhere(pid, &holder.session, &change.first, sessions);
+            change.elsewhere = namesakes.elsewhere(pid, &holder.session, &change.first);
         }
         self
     }
@@ -242,6 +238,12 @@ impl SharingWatch {
         Some(Sharing { change: Some(change), sign })
     }
 
+    /// Who goes by which name now; nobody while no hold has gone by two.
+    pub(super) fn namesakes<'a>(&self, sessions: &'a HashMap<Pid, Arc<Session>>) -> Namesakes<'a> {
+        let has_changed = self.holds.values().flat_map(HashMap::values).any(Named::has_changed);
+        if has_changed { Namesakes::of(sessions) } else { Namesakes::default() }
+    }
+
     /// The name of a hold's backend when it was first seen idle with the key.
     pub(super) fn idle_name(&self, key: KeyId, holder: &Holder) -> Option<&Arc<str>> {
         let pid = holder.id.pid()?;
@@ -324,6 +326,10 @@ impl Named {
         }
     }
 
+    fn has_changed(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     /// The latest name that counts, if there is one.
     fn change(&self, may_hold: impl Fn(&str) -> bool) -> Option<NameChange> {
         let counts = |other: &&Other| !(may_hold(&self.first) && may_hold(&other.name));
@@ -382,24 +388,40 @@ fn client_host(name: &str) -> Option<&str> {
     (is_host && port.parse::<u16>().is_ok()).then_some(client)
 }
 
-/// Another backend of the same role, database and address that goes by a name. What is unknown of
-/// either is not the same.
-fn elsewhere(
-    pid: Pid,
-    session: &Session,
-    name: &str,
-    sessions: &HashMap<Pid, Arc<Session>>,
-) -> Option<Pid> {
-    let identity =
-        |session: &Session| Some((session.role?, session.database?, session.client_address()?));
-    let own = identity(session)?;
-    sessions
-        .iter()
-        .filter(|(other, _)| **other != pid)
-        .filter(|(_, other)| other.application_name.as_deref() == Some(name))
-        .filter(|(_, other)| identity(other) == Some(own))
-        .map(|(other, _)| *other)
-        .min()
+/// Backends by name and origin, of each the two with the lowest pids: they are counted once a poll,
+/// since one session may hold very many keys. What is unknown of two is not the same.
+#[derive(Default)]
+pub(super) struct Namesakes<'a>(HashMap<(&'a str, Origin), Vec<Pid>>);
+
+type Origin = (RoleOid, DatabaseOid, ClientAddress);
+
+impl<'a> Namesakes<'a> {
+    fn of(sessions: &'a HashMap<Pid, Arc<Session>>) -> Self {
+        let mut sessions: Vec<_> = sessions.iter().collect();
+        sessions.sort_unstable_by_key(|(pid, _)| **pid);
+        let mut by_name: HashMap<_, Vec<Pid>> = HashMap::new();
+        for (pid, session) in sessions {
+            let name = session.application_name.as_deref();
+            if let Some(key) = name.zip(origin(session)) {
+                let pids = by_name.entry(key).or_default();
+                // One of the two is another, whoever asks.
+                if pids.len() < 2 {
+                    pids.push(*pid);
+                }
+            }
+        }
+        Self(by_name)
+    }
+
+    /// Another backend of the same role, database and address that goes by a name.
+    fn elsewhere(&self, pid: Pid, session: &Session, name: &str) -> Option<Pid> {
+        let namesakes = self.0.get(&(name, origin(session)?))?;
+        namesakes.iter().copied().find(|other| *other != pid)
+    }
+}
+
+fn origin(session: &Session) -> Option<Origin> {
+    Some((session.role?, session.database?, session.client_address()?))
 }
 
 #[cfg(test)]

@@ -331,7 +331,8 @@ fn check_rows(sample: &Sample, picture: &Picture) -> TestCaseResult {
         for holder in &lock.holders {
             let who = match &holder.id {
                 SessionId::Backend(pid) => pid.to_string(),
-                SessionId::Prepared(id) => id.to_string(),
+                SessionId::Prepared(gid) => gid.to_string(),
+                SessionId::Nameless(transaction) => transaction.as_str().to_owned(),
             };
             for mode in holder.modes() {
                 prop_assert!(mode.strength() <= holder.mode.strength());

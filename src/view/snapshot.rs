@@ -411,7 +411,7 @@ impl<'a> HolderJson<'a> {
             other_locks: OtherLocks::of(holder),
             prepared: match &holder.id {
                 SessionId::Backend(_) => None,
-                SessionId::Prepared(_) => Some(PreparedJson {
+                SessionId::Prepared(_) | SessionId::Nameless(_) => Some(PreparedJson {
                     gid: holder
                         .prepared
                         .as_ref()
@@ -560,7 +560,7 @@ impl<'a> RootJson<'a> {
 fn shown_gid(id: &SessionId, details: bool) -> Option<&str> {
     match id {
         SessionId::Prepared(gid) if details => Some(gid),
-        SessionId::Prepared(_) | SessionId::Backend(_) => None,
+        SessionId::Prepared(_) | SessionId::Nameless(_) | SessionId::Backend(_) => None,
     }
 }
 
@@ -890,6 +890,15 @@ mod tests {
         assert_eq!(vacant["reason"], "the names of databases could not be read");
         let down = View { picture: None, ..view };
         assert_eq!(render(&down, at(91), false)["not_judged"], Value::Null);
+    }
+
+    #[test]
+    fn a_virtual_transaction_never_passes_for_a_gid() {
+        let nameless = SessionId::Nameless(VirtualTransaction::from_server("4/56"));
+        assert_eq!(shown_gid(&nameless, true), None);
+        let prepared = SessionId::Prepared("4/56".into());
+        assert_eq!(shown_gid(&prepared, true), Some("4/56"));
+        assert_eq!(shown_gid(&prepared, false), None);
     }
 
     #[test]

@@ -399,7 +399,7 @@ async fn an_index_build_behind_a_waiter_for_its_own_lock_is_freed_by_ending_the_
     assert_says(&cycle["text"], &words.each_ref().map(String::as_str));
     assert_says(&cycle["text"], &["virtualxid"]);
     let remedy = format!("SELECT pg_cancel_backend({})", worker.session.pid());
-    assert_says(&cycle["remedy"], &[&remedy, "do not end the holder"]);
+    assert_says(&cycle["remedy"], &[&remedy, "do not end session"]);
     for finding in lock["findings"].as_array().unwrap() {
         assert!(!text(&finding["remedy"]).contains("pg_terminate_backend"), "{finding}");
     }

@@ -146,7 +146,8 @@ struct Poll {
 #[serde(deny_unknown_fields)]
 struct Expect {
     /// `DATABASE KEY HOLDER MODE[+MODE] [FIELD=VALUE]…`; only the fields that are written are
-    /// compared. A holder is a pid, or `gid:` and the gid.
+    /// compared. A holder is a pid, `gid:` and the gid, or `nameless:` and
+    /// the virtual transaction.
     holds: Option<Vec<String>>,
     /// `DATABASE KEY PID MODE [FIELD=VALUE]…`. In `blocked_by`, `7` holds the key, `~8` is ahead in
     /// the queue and `~8?` may be; in `roots`, `7*` waits in a circle.

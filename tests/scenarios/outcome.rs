@@ -175,6 +175,7 @@ fn who_word(id: &SessionId) -> String {
     match id {
         SessionId::Backend(pid) => pid.to_string(),
         SessionId::Prepared(gid) => format!("gid:{}", word(gid)),
+        SessionId::Nameless(transaction) => format!("nameless:{}", transaction.as_str()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::summary::{Deadlock, KeyUse, LockWait, Object, Outcome, Summary, Wait};
+use super::summary::{Deadlock, Ending, KeyUse, LockWait, Object, Outcome, Summary, Wait};
 use crate::key::Key;
 
 /// Deadlocks between different locks that are shown, the last of each.
@@ -152,11 +152,11 @@ fn render_deadlock(
 
 fn longest_wait(wait: &Wait) -> String {
     let Wait { pid, mode, microseconds, outcome, holders, line } = wait;
-    let at_least = if *outcome == Outcome::StillWaiting { "at least " } else { "" };
-    let end = match outcome {
-        Outcome::StillWaiting => "",
-        Outcome::Acquired => ", then acquired",
-        Outcome::Failed => ", in vain",
+    let (at_least, end) = match outcome {
+        Outcome::StillWaiting => ("at least ", ""),
+        Outcome::Acquired => ("", ", then acquired"),
+        Outcome::Failed => ("", ", in vain"),
+        Outcome::Ended => ("at least ", ", in vain"),
     };
     let mut text = format!("{at_least}{}, process {pid} for {mode}{end}", duration(*microseconds));
     if !holders.is_empty() {
@@ -176,6 +176,16 @@ fn mentions(lock: &KeyUse, place: &str) -> String {
         let or_more = if lock.has_more_pids { "more than " } else { "" };
         let waited = counted(count(lock.pids.len()), "process");
         let _ = write!(text, ", {or_more}{waited} waited");
+    }
+    for (ending, waits) in &lock.ended {
+        let ending = match ending {
+            Ending::LockTimeout => "by lock_timeout",
+            Ending::StatementTimeout => "by statement_timeout",
+            Ending::Cancel => "by a cancel",
+            Ending::Termination => "with the connection",
+            Ending::Other => "with the statement",
+        };
+        let _ = write!(text, ", {} ended {ending}", counted(*waits, "wait"));
     }
     let _ = write!(text, ", {place}");
     text

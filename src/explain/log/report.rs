@@ -1,8 +1,10 @@
 //! The summary of a log as JSON, all of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
-use super::summary::{Deadlock, KeyUse, LockWait, Object, Outcome, Summary, Wait};
+use super::summary::{Deadlock, Ending, KeyUse, LockWait, Object, Outcome, Summary, Wait};
 use crate::explain::naming::as_fields;
 use crate::key::Key;
 use crate::registry::Naming;
@@ -57,6 +59,8 @@ struct LockFields<'a> {
     has_more_pids: bool,
     /// Those of them that did not get the lock as far as the log goes.
     waiting_pids: Vec<u32>,
+    /// Waits that ended with their statement or connection, by what ended these.
+    ended_waits: &'a BTreeMap<Ending, u64>,
     longest_wait: Option<LongestFields<'a>>,
 }
 
@@ -143,6 +147,7 @@ fn lock_fields(lock: &KeyUse, named: NamedKey) -> LockFields<'_> {
         pids: lock.pids.iter().copied().collect(),
         has_more_pids: lock.has_more_pids,
         waiting_pids: lock.waiting.keys().copied().collect(),
+        ended_waits: &lock.ended,
         longest_wait,
     }
 }

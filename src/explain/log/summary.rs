@@ -41,6 +41,8 @@ pub struct Summary {
     pub keys: HashMap<(u32, Key), KeyUse>,
     /// Mentions of further keys, of which nothing is kept.
     pub mentions_left_out: u64,
+    /// What each process waits for that was last said to wait.
+    waits: HashMap<u32, (u32, Key)>,
     open: Option<Deadlock>,
     ends_within_line: bool,
 }
@@ -103,6 +105,8 @@ pub struct KeyUse {
     /// Processes whose wait has no end in the log, the first few, and who held the lock when they
     /// were last said to wait.
     pub waiting: BTreeMap<u32, Vec<u32>>,
+    /// Waits that ended with their statement or connection, by what ended these.
+    pub ended: BTreeMap<Ending, u64>,
     /// The longest wait.
     pub longest: Option<Wait>,
 }
@@ -134,6 +138,25 @@ pub enum Outcome {
     Acquired,
     /// It waits no longer and has no lock.
     Failed,
+    /// Its statement or connection was ended while it waited, later than the line that says for how
+    /// long it had.
+    Ended,
+}
+
+/// What ended a statement or connection that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// `lock_timeout`
+    LockTimeout,
+    /// `statement_timeout`
+    StatementTimeout,
+    /// `pg_cancel_backend()`, or the client's own wish
+    Cancel,
+    /// `pg_terminate_backend()`, a server that shuts down, and all else that ends a connection
+    Termination,
+    /// Another reason to end a statement
+    Other,
 }
 
 /// The text around a place.
@@ -174,6 +197,26 @@ impl Summary {
         if let Some((pid, outcome, mode)) = parse_event(scene.before) {
             let after = &scene.after[len..];
             lock.observe(pid, outcome, mode, after, line);
+            self.waits.remove(&pid);
+            if outcome == Outcome::StillWaiting && self.waits.len() < MAX_KEYS {
+                self.waits.insert(pid, (database, key));
+            }
+        }
+    }
+
+    /// Something ended, or was done, for a reason; the place is ` due to `. Ends the wait of the
+    /// process whose line it is.
+    pub(super) fn observe_due_to(&mut self, scene: Scene<'_>, place_len: usize) {
+        if self.waits.is_empty() {
+            return;
+        }
+        let Some((head, ending)) = parse_ending(scene.before, &scene.after[place_len..]) else {
+            return;
+        };
+        let Some(pid) = parse_pids(head).find(|pid| self.waits.contains_key(pid)) else { return };
+        let lock = self.waits.remove(&pid);
+        if let Some(lock) = lock.and_then(|lock| self.keys.get_mut(&lock)) {
+            lock.end_wait(pid, ending);
         }
     }
 
@@ -273,6 +316,56 @@ impl KeyUse {
             self.waiting.insert(pid, holders);
         }
     }
+
+    fn end_wait(&mut self, pid: u32, ending: Ending) {
+        self.waiting.remove(&pid);
+        *self.ended.entry(ending).or_default() += 1;
+        if let Some(longest) = &mut self.longest
+            && longest.pid == pid
+            && longest.outcome == Outcome::StillWaiting
+        {
+            longest.outcome = Outcome::Ended;
+        }
+    }
+}
+
+/// `ERROR:  canceling statement` before a place and `lock timeout` after it: what stands in the line
+/// before, and what ended.
+fn parse_ending<'a>(before: &'a [u8], after: &[u8]) -> Option<(&'a [u8], Ending)> {
+    const REASONS: [(&[u8], Ending); 3] = [
+        (b"lock timeout", Ending::LockTimeout),
+        (b"statement timeout", Ending::StatementTimeout),
+        (b"user request", Ending::Cancel),
+    ];
+    let start = memchr::memrchr(b'\n', before).map_or(0, |end| end + 1);
+    let line = &before[start..];
+    if let Some(head) = line.strip_suffix(b"terminating connection") {
+        return Some((head, Ending::Termination));
+    }
+    let head = line.strip_suffix(b"canceling statement")?;
+    let reason = REASONS.into_iter().find(|(words, _)| after.starts_with(words));
+    Some((head, reason.map_or(Ending::Other, |(_, ending)| ending)))
+}
+
+/// The numbers at the head of a line that may be its process: in brackets or after `=` as a
+/// `log_line_prefix` writes `%p`, as `"pid":` of jsonlog, and the fourth field of csvlog. Times and
+/// counters stand otherwise, and a process may have any number.
+fn parse_pids(head: &[u8]) -> impl Iterator<Item = u32> {
+    const PID_FIELD: usize = 3;
+    let field = head.split(|byte| *byte == b',').nth(PID_FIELD);
+    let of_field = field.and_then(strip_number).filter(|(_, rest)| rest.is_empty());
+    let starts = (1..head.len()).filter(|start| {
+        let is_marked =
+            matches!(head[start - 1], b'[' | b'(' | b'=') || head[..*start].ends_with(b"\"pid\":");
+        is_marked && head[*start].is_ascii_digit()
+    });
+    let marked = starts.filter_map(|start| {
+        let (number, rest) = strip_number(&head[start..])?;
+        let is_whole =
+            !rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'.');
+        is_whole.then_some(number)
+    });
+    of_field.map(|(number, _)| number).into_iter().chain(marked)
 }
 
 /// The server's words between the process and the mode.
