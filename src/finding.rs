@@ -27,7 +27,7 @@ pub use self::gap::{Gap, Undecided};
 use self::inversion::judge_inversions;
 use self::pooled::{Namesakes, Sharing, SharingWatch};
 pub(crate) use self::sentence::render_inversion;
-use self::sentence::{Evidence, NameDoubt, Who};
+use self::sentence::{ChainEnd, Evidence, NameDoubt, Who};
 use crate::config::{Applications, Poolers, Thresholds};
 use crate::memory::FirstName;
 use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
@@ -389,7 +389,7 @@ fn held_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
         seen_for,
         limit,
         behind: holder.blocks,
-        root: root_of(holder),
+        end: end_of(holder),
     })
 }
 
@@ -404,7 +404,7 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
             who: Who::of_waiter(waiter),
             waited,
             limit,
-            root: waiter.roots.first().map(Who::of_root),
+            end: ChainEnd::of(&waiter.id, &waiter.roots),
         }
     });
     of_waiters.or_else(|| {
@@ -416,16 +416,14 @@ fn waiting_too_long(lock: &Lock, at: Timestamp) -> Option<Finding> {
         };
         of_holders(FindingKind::WaitingTooLong, lock, kept_out, |holder, (contended, gone)| {
             let (who, doubt) = (Who::of_holder(holder), NameDoubt::of(holder));
-            let root = root_of(holder);
-            Evidence::KeepsOut { who, doubt, contended, gone, limit, root }
+            Evidence::KeepsOut { who, doubt, contended, gone, limit, end: end_of(holder) }
         })
     })
 }
 
-/// Whom a holder waits for in the end, if it does.
-fn root_of(holder: &Holder) -> Option<Who> {
-    let roots = holder.roots.as_deref().unwrap_or_default();
-    roots.iter().find(|root| root.id != holder.id).map(Who::of_root)
+/// Where a holder's own chain ends, if it waits.
+fn end_of(holder: &Holder) -> Option<ChainEnd> {
+    ChainEnd::of(&holder.id, holder.roots.as_deref().unwrap_or_default())
 }
 
 fn stuck(lock: &Lock, at: Timestamp) -> Option<Finding> {

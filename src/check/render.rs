@@ -4,6 +4,7 @@
 //! on the lines below. No text of others, whatever programs call themselves, has a `|` of its own, a
 //! line break, or anything that moves a cursor.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ use crate::view::{SCHEMA, render_json};
 /// More findings than this are for a machine to read.
 const LISTED: usize = 50;
 
+/// Of keys for which the same is said, so many are named.
+const ALIKE: usize = 5;
+
 /// Of the sentence on the first line, a pager gets so many characters.
 const HEADLINE_CHARS: usize = 240;
 
@@ -33,11 +37,14 @@ impl Verdict {
             let _ = write!(text, " | {performance}");
         }
         text.push('\n');
-        for remark in self.remarks.iter().take(LISTED) {
+        let told = self.tell_alike_once();
+        for (remark, others) in told.iter().take(LISTED) {
             render_remark(&mut text, remark);
+            render_others(&mut text, others);
         }
-        if self.remarks.len() > LISTED {
-            let _ = writeln!(text, "and {} more, with --json", self.remarks.len() - LISTED);
+        let left_out: usize = told.iter().skip(LISTED).map(|(_, others)| 1 + others.len()).sum();
+        if left_out > 0 {
+            let _ = writeln!(text, "and {left_out} more, with --json");
         }
         let unknown: Vec<String> =
             self.unknown.iter().map(|unknown| clean_lines(&unknown.render())).collect();
@@ -49,6 +56,33 @@ impl Verdict {
         }
         self.render_not_judged(&mut text);
         text
+    }
+
+    /// One session that holds a thousand keys for too long is one thing to read, with the first of
+    /// them, else it would push everything else off the screen.
+    fn tell_alike_once(&self) -> Vec<(&Remark, Vec<Key>)> {
+        let mut told: Vec<(&Remark, Vec<Key>)> = Vec::new();
+        let mut places = HashMap::new();
+        for remark in &self.remarks {
+            let Remark { severity, name, server, subject, text: _, remedy, pids } = remark;
+            let subject = subject.as_ref().filter(|_| !pids.is_empty());
+            let Some(Subject { datname, key, lock, .. }) = subject else {
+                told.push((remark, Vec::new()));
+                continue;
+            };
+            let likeness = (severity.as_str(), name, server, datname, lock, remedy, pids);
+            match places.get(&likeness) {
+                Some(&place) => {
+                    let (_, others): &mut (&Remark, Vec<Key>) = &mut told[place];
+                    others.push(*key);
+                }
+                None => {
+                    places.insert(likeness, told.len());
+                    told.push((remark, Vec::new()));
+                }
+            }
+        }
+        told
     }
 
     /// One JSON object.
@@ -218,6 +252,16 @@ fn render_remark(text: &mut String, remark: &Remark) {
     }
 }
 
+fn render_others(text: &mut String, others: &[Key]) {
+    if others.is_empty() {
+        return;
+    }
+    let named: Vec<String> = others.iter().take(ALIKE).map(Key::to_string).collect();
+    let more = if others.len() > ALIKE { ", …" } else { "" };
+    let count = plural(others.len(), "other key", "other keys");
+    let _ = writeln!(text, "  likewise {count}: {}{more}", named.join(", "));
+}
+
 impl Remark {
     fn render_headline(&self) -> String {
         let Self { name, server, text, .. } = self;
@@ -280,9 +324,12 @@ fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
-/// Breaks lines, or the direction of what follows, though it is no control character.
+/// Breaks lines, or the direction of what follows, or is not seen, though it is no control character.
 const fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(
+        c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
 }
 
 fn shorten(text: &str) -> String {
@@ -474,6 +521,35 @@ could not judge on o¦1='x':
         let (headline, rest) = text.split_once(" | ").unwrap();
         assert_eq!(headline.chars().count(), "LOCKS CRITICAL - ".len() + HEADLINE_CHARS + 1);
         assert!(rest.contains(&"ä".repeat(1000)));
+    }
+
+    #[test]
+    fn many_keys_of_one_session_are_told_once_and_counted_each() {
+        let finding = |pid: u32| {
+            format!(
+                r#"{{"finding":"held_too_long","severity":"warning","text":"t",
+                    "remedy":"end {pid}","pids":[{pid}]}}"#
+            )
+        };
+        let lock = |key: u32, pid: u32| {
+            format!(
+                r#"{{"datname":"app","key":{{"classid":0,"objid":{key},"objsubid":1}},
+                    "findings":[{}]}}"#,
+                finding(pid)
+            )
+        };
+        let locks: Vec<String> = (1..=100).map(|key| lock(key, 7)).chain([lock(101, 8)]).collect();
+        let json = format!(
+            r#"{{"schema":1,"servers":[{{"server":"a","up":true,"locks":[{}]}}]}}"#,
+            locks.join(",")
+        );
+        let text = verdict(&json).render_text();
+        assert!(text.starts_with("LOCKS WARNING - 101 warnings: "), "{text}");
+        let told = "WARNING held_too_long: without a name, key 1 in app on a\n  t\n  \
+                    remedy: end 7\n  likewise 99 other keys: 2, 3, 4, 5, 6, …\n\
+                    WARNING held_too_long: without a name, key 101 in app on a\n  t\n  \
+                    remedy: end 8\n";
+        assert!(text.ends_with(told), "{text}");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! Contention belongs to a hold and ends with it: a key that changes hands under a full queue is
 //! busy and healthy, while clients that wait ten seconds, give up and come back behind one and the
 //! same hold are kept out all the time. A hold that nobody waits behind for a while is contended
-//! anew when somebody comes. Pure; it is told to the holders of the picture, and the rules judge it.
+//! anew when somebody comes, and what was in vain behind it hours ago is forgotten: a leader is not
+//! to be blamed for its whole reign because three followers gave up at one roll-out. Pure; it is
+//! told to the holders of the picture, and the rules judge it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,6 +18,10 @@ use crate::view::{Holder, Lock, Picture, Waiter};
 /// A contention lasts while no more time *and* no more polls than these pass without a waiter.
 const LONGEST_BREAK: Duration = Duration::from_secs(30);
 const BREAK_POLLS: u32 = 10;
+
+/// Waits in vain add up while no more time than this passes without a waiter: long enough for a job
+/// that tries once an hour.
+const LONGEST_LULL: Duration = Duration::from_secs(2 * 3600);
 
 /// Holds that keep others waiting, or did, by key.
 #[derive(Debug, Default)]
@@ -30,6 +36,8 @@ struct Contended {
     since: Option<Since>,
     /// Waits that ended without the lock behind it.
     waits_gone: u32,
+    /// When somebody was last seen to wait behind it.
+    awaited_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +108,7 @@ fn waits_gone(changes: &[Change]) -> HashMap<KeyId, Vec<&SessionId>> {
 impl Contended {
     fn begin(holder: &Holder, at: Timestamp) -> Self {
         let backend_start = holder.session.backend_start;
-        Self { backend_start, seen_at: at, since: None, waits_gone: 0 }
+        Self { backend_start, seen_at: at, since: None, waits_gone: 0, awaited_at: at }
     }
 
     /// Whether this is the hold that was seen before. A hold only ever turns out to be older.
@@ -125,6 +133,11 @@ impl Contended {
     /// `first` is the earliest wait behind the hold now.
     fn observe(&mut self, first: Option<Timestamp>, held_since: Timestamp, offset: Offset) {
         self.seen_at = offset.at;
+        if first.is_some() {
+            self.awaited_at = offset.at;
+        } else if offset.at.since(self.awaited_at) > LONGEST_LULL {
+            self.waits_gone = 0;
+        }
         match (first, &mut self.since) {
             (Some(first), since) => {
                 // When a wait began says nothing of who held the key then.

@@ -31,22 +31,22 @@ pub(super) enum Evidence {
         limit: Limit,
         behind: usize,
         /// Where the holder's own chain ends, if it waits.
-        root: Option<Who>,
+        end: Option<ChainEnd>,
     },
     WaitingTooLong {
         who: Who,
         waited: Duration,
         limit: Limit,
-        root: Option<Who>,
+        end: Option<ChainEnd>,
     },
-    /// `root` as above.
+    /// `end` as above.
     KeepsOut {
         who: Who,
         doubt: NameDoubt,
         contended: Duration,
         gone: u32,
         limit: Limit,
-        root: Option<Who>,
+        end: Option<ChainEnd>,
     },
     Stuck {
         who: Who,
@@ -127,7 +127,7 @@ pub(super) enum Evidence {
 }
 
 /// A session, as a sentence speaks of it.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Who {
     Backend {
@@ -138,6 +138,15 @@ pub(super) enum Who {
     Prepared {
         gid: Option<Arc<str>>,
     },
+}
+
+/// Where somebody's chain of waits ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChainEnd {
+    /// At one that waits for nobody.
+    Root(Who),
+    /// In a circle that this one is in, and maybe the first of the chain too.
+    Circle(Who),
 }
 
 /// Whether the name of a holder may be somebody else's.
@@ -155,30 +164,30 @@ const NO_LEASE: &str = "the program may go on working without the lock";
 impl Evidence {
     pub(super) fn render_text(&self, details: bool) -> String {
         match self {
-            Self::HeldTooLong { who, doubt, since, seen_for, limit, behind, root } => {
+            Self::HeldTooLong { who, doubt, since, seen_for, limit, behind, end } => {
                 format!(
                     "seen held by {} since {since:.0}, for {}; max_hold is {}{}{}{}",
                     who.render(details),
                     render_age(*seen_for),
                     render_limit(*limit),
                     render_behind(*behind),
-                    render_root(root.as_ref(), details),
+                    render_own_end(end.as_ref(), details),
                     doubt.render(),
                 )
             }
-            Self::WaitingTooLong { who, waited, limit, root } => {
-                let root = match root {
-                    Some(root) => format!("; its chain ends at {}", root.render(details)),
+            Self::WaitingTooLong { who, waited, limit, end } => {
+                let end = match end {
+                    Some(end) => format!("; its chain ends {}", end.render(details)),
                     None => String::new(),
                 };
                 format!(
-                    "{} has waited for {}; max_wait is {}{root}",
+                    "{} has waited for {}; max_wait is {}{end}",
                     who.render(details),
                     render_age(*waited),
                     render_limit(*limit),
                 )
             }
-            Self::KeepsOut { who, doubt, contended, gone, limit, root } => {
+            Self::KeepsOut { who, doubt, contended, gone, limit, end } => {
                 let gone = match gone {
                     0 => String::new(),
                     1 => "; 1 wait was seen to end without the lock meanwhile".to_owned(),
@@ -194,7 +203,7 @@ impl Evidence {
                     "{} was seen to keep {kept_out}; max_wait is {}{gone}{}{}",
                     who.render(details),
                     render_limit(*limit),
-                    render_root(root.as_ref(), details),
+                    render_own_end(end.as_ref(), details),
                     doubt.render(),
                 )
             }
@@ -301,10 +310,14 @@ impl Evidence {
     /// Backends that its own remedy may end.
     pub(super) fn ends(&self) -> impl Iterator<Item = Pid> {
         let ended = match self {
-            Self::HeldTooLong { who, root, .. } | Self::KeepsOut { who, root, .. } => {
-                [Some(who), root.as_ref()]
-            }
-            Self::WaitingTooLong { root, .. } => [None, root.as_ref()],
+            Self::HeldTooLong { who, end, .. } | Self::KeepsOut { who, end, .. } => match end {
+                // One of the circle is cancelled, and nobody ended.
+                Some(ChainEnd::Circle(_)) => [None, None],
+                Some(ChainEnd::Root(root)) => [Some(who), Some(root)],
+                None => [Some(who), None],
+            },
+            Self::WaitingTooLong { end: Some(ChainEnd::Root(root)), .. } => [Some(root), None],
+            Self::WaitingTooLong { end: Some(ChainEnd::Circle(_)) | None, .. } => [None, None],
             Self::Stuck { who, .. }
             | Self::IdleInTransaction { who, .. }
             | Self::PooledBackend { who, .. }
@@ -325,8 +338,14 @@ impl Evidence {
 
     pub(super) fn render_remedy(&self, details: bool) -> String {
         match self {
-            Self::HeldTooLong { who, root: Some(root), .. }
-            | Self::KeepsOut { who, root: Some(root), .. } => {
+            Self::HeldTooLong { end: Some(ChainEnd::Circle(member)), .. }
+            | Self::KeepsOut { end: Some(ChainEnd::Circle(member)), .. }
+            | Self::WaitingTooLong { end: Some(ChainEnd::Circle(member)), .. } => format!(
+                "the server breaks the circle once `deadlock_timeout` is over; to do so now, {}",
+                member.render_cancel()
+            ),
+            Self::HeldTooLong { who, end: Some(ChainEnd::Root(root)), .. }
+            | Self::KeepsOut { who, end: Some(ChainEnd::Root(root)), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_release(details))
             }
             Self::HeldTooLong { who, .. }
@@ -341,8 +360,8 @@ impl Evidence {
                 blocked.render(details),
                 root = root.render(details),
             ),
-            Self::WaitingTooLong { who, root: None, .. } => who.render_cancel(),
-            Self::WaitingTooLong { who, root: Some(root), .. } => {
+            Self::WaitingTooLong { who, end: None, .. } => who.render_cancel(),
+            Self::WaitingTooLong { who, end: Some(ChainEnd::Root(root)), .. } => {
                 format!("{}; or {}", root.render_release(details), who.render_cancel())
             }
             Self::PooledBackend { who, sharing, .. } => {
@@ -397,6 +416,25 @@ impl Evidence {
             ),
             Self::TooManyKeys { who, .. } => {
                 format!("let it unlock what it no longer needs, or {}", who.render_release(details))
+            }
+        }
+    }
+}
+
+impl ChainEnd {
+    /// Of one whose chain has these roots: the first that it is not itself. Only in a circle is a
+    /// waiter a root of its own.
+    pub(super) fn of(id: &SessionId, roots: &[Root]) -> Option<Self> {
+        let root = roots.iter().find(|root| root.id != *id)?;
+        let who = Who::of_root(root);
+        Some(if root.is_in_cycle { Self::Circle(who) } else { Self::Root(who) })
+    }
+
+    fn render(&self, details: bool) -> String {
+        match self {
+            Self::Root(who) => format!("at {}", who.render(details)),
+            Self::Circle(who) => {
+                format!("in a circle of waits, a deadlock, that {} is in", who.render(details))
             }
         }
     }
@@ -582,9 +620,17 @@ impl Who {
     }
 }
 
-/// A text as SQL spells it, in one line.
+/// A text as SQL spells it, in one line and in letters that no output has to replace, so that it can
+/// be copied from any of them.
 fn quote(text: &str) -> String {
-    if !text.contains(|c: char| c == '\\' || c.is_control()) {
+    let turns_text = |c| {
+        matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+    };
+    let is_escaped = |c: char| c == '|' || c.is_control() || turns_text(c);
+    if !text.contains(|c: char| c == '\\' || is_escaped(c)) {
         return format!("'{}'", text.replace('\'', "''"));
     }
     let mut quoted = "E'".to_owned();
@@ -592,7 +638,7 @@ fn quote(text: &str) -> String {
         match c {
             '\'' => quoted.push_str("''"),
             '\\' => quoted.push_str("\\\\"),
-            c if c.is_control() => {
+            c if is_escaped(c) => {
                 let _ = write!(quoted, "\\u{:04X}", u32::from(c));
             }
             c => quoted.push(c),
@@ -629,9 +675,9 @@ fn render_behind(behind: usize) -> String {
 
 /// A holder that waits is held up itself: ending it would free its keys, and change nothing for
 /// whoever comes next.
-fn render_root(root: Option<&Who>, details: bool) -> String {
-    root.map_or_else(String::new, |root| {
-        format!("; it waits itself, and its chain ends at {}", root.render(details))
+fn render_own_end(end: Option<&ChainEnd>, details: bool) -> String {
+    end.map_or_else(String::new, |end| {
+        format!("; it waits itself, and its chain ends {}", end.render(details))
     })
 }
 
@@ -669,7 +715,7 @@ mod tests {
             seen_for: Duration::from_secs(3_725),
             limit: Limit::Of(Duration::from_secs(900)),
             behind,
-            root: None,
+            end: None,
         }
     }
 
@@ -703,6 +749,7 @@ mod tests {
             ("it's", "'it''s'"),
             ("a\\b'c", "E'a\\\\b''c'"),
             ("two\nlines\u{85}", "E'two\\u000Alines\\u0085'"),
+            ("x|y\u{202e}", "E'x\\u007Cy\\u202E'"),
         ] {
             let who = Who::Prepared { gid: Some(gid.into()) };
             let limit = Limit::Of(Duration::from_secs(60));
