@@ -1,7 +1,7 @@
 //! What the rules could not judge: for each kind, what its predicate needs and the picture lacks.
 //!
 //! Silence of a rule is worth something only where it could have spoken. What is missing is either
-//! hidden (the state of other sessions), or lies before the first sample: how old a hold is that was
+//! hidden or not tracked (the state of other sessions), or lies before the first sample: how old a hold is that was
 //! there from the start, which waits ended before, whether a job ran last night. A rule that no entry
 //! asks for has no gap. Worked out when somebody asks, not at every poll; what only the memory of
 //! `expectation` can tell is in the picture already. Pure.
@@ -13,6 +13,7 @@ use super::{FindingKind, contended_for, cycle, idle_for, is_meant, longer};
 use crate::duration::render_duration;
 use crate::order;
 use crate::registry::{DeclaredScope, Limit, Role};
+use crate::sample::State;
 use crate::tracker::{Scope, SessionId};
 use crate::view::{Holder, Lock, Picture};
 
@@ -43,6 +44,9 @@ enum Reason {
     StateHidden,
     /// What sessions do was not read.
     NoActivity,
+    /// Holds of sessions of which the server does not know what they do: they have `track_activities`
+    /// off, or are background processes that do not say.
+    NotTracked(Holds),
     /// Holds that may be older than their limit.
     MayBeOlder(Holds),
     /// Waits whose start the server does not tell.
@@ -90,6 +94,7 @@ impl Gap {
             | Reason::ScopeNotProved(_) => true,
             Reason::StateHidden
             | Reason::NoActivity
+            | Reason::NotTracked(_)
             | Reason::MayBeOlder(_)
             | Reason::NoWaitStart(_)
             | Reason::NoPrepared(_)
@@ -106,6 +111,10 @@ impl Gap {
                                     pg_read_all_stats TO the role that looks"
                 .to_owned(),
             Reason::NoActivity => "what sessions do could not be read".to_owned(),
+            Reason::NotTracked(holds) => format!(
+                "the server does not tell what the sessions of {} do, as with `track_activities` off",
+                holds.render("hold")
+            ),
             Reason::MayBeOlder(holds) => format!(
                 "{} may have been held for longer than was seen, and than max_hold",
                 holds.render("hold")
@@ -193,16 +202,17 @@ impl FindingKind {
             Self::WaitingTooLong => {
                 no_wait_start(picture, |_| true).or_else(|| earlier_waits(picture, |_, _| true))
             }
-            Self::Stuck => hidden(picture).or_else(|| {
+            Self::Stuck => unseen(picture).or_else(|| {
                 earlier_waits(picture, |holder, limit| {
                     idle_for(holder, picture.at).is_some_and(|idle| longer(idle, limit).is_some())
                 })
             }),
-            Self::HiddenCycle => hidden(picture).or_else(|| {
+            Self::HiddenCycle => unseen(picture).or_else(|| {
                 no_wait_start(picture, |lock| !cycle::idle_holders(lock, picture.at).is_empty())
             }),
-            Self::HolderIdleInTransaction | Self::WaiterHoldsBackVacuum => hidden(picture),
-            Self::PooledBackend => hidden(picture).or_else(|| earlier_names(picture)),
+            Self::HolderIdleInTransaction => unseen(picture),
+            Self::WaiterHoldsBackVacuum => hidden(picture),
+            Self::PooledBackend => unseen(picture).or_else(|| earlier_names(picture)),
             Self::OrderInversion => earlier_orders(picture),
             Self::HeldByPreparedTransaction => no_prepared(picture),
             Self::TooManyKeys => None,
@@ -221,6 +231,16 @@ fn hidden(picture: &Picture) -> Option<Reason> {
         Some(false) => Some(Reason::StateHidden),
         None => Some(Reason::NoActivity),
     }
+}
+
+/// What keeps us from seeing whether holders are idle. A backend that left between the two readings of
+/// a poll is none of them: nothing at all is known of it.
+fn unseen(picture: &Picture) -> Option<Reason> {
+    let is_untracked = |_: &Lock, holder: &Holder| {
+        holder.session.state == State::Unknown && holder.session.backend_start.is_some()
+    };
+    let untracked = || Holds::of_holders(picture, is_untracked).map(Reason::NotTracked);
+    hidden(picture).or_else(untracked)
 }
 
 /// Whether a hold may last longer than the limit, though it was not seen for as long.
