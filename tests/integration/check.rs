@@ -205,6 +205,31 @@ async fn a_pooler_in_between_is_a_warning() {
 }
 
 #[tokio::test]
+async fn behind_a_pooler_one_address_makes_no_program_and_so_no_hidden_cycle() {
+    require!(Postgres, PgBouncer);
+    let postgres = Postgres::start().await;
+    let pgbouncer = PgBouncer::start(&postgres, PoolMode::Transaction, 1).await;
+    let own = pgbouncer.session("pod-a").await;
+    own.run("SELECT pg_advisory_lock(42); CREATE TABLE big (i int)").await;
+    let files = Files::new();
+    let registry = files.write("locks.yaml", "locks: [{ name: migrate, key: 7, max_wait: 10ms }]");
+    let _migrate = postgres.holds("web", "7").await;
+    let _worker = postgres.waits("worker", "7").await;
+    let build = postgres.session("web").await;
+    let _building = build.start("CREATE INDEX CONCURRENTLY bigi ON big (i)");
+    postgres.until_waiting(&build).await;
+    let check = async |dsn: &str| check(&["--dsn", dsn, "--registry.file", &registry]).await;
+    eventually("it is a circle as far as the server's own clients tell", async || {
+        let outcome = check(&postgres.dsn("app")).await;
+        assert!(outcome.stdout.contains("CRITICAL hidden_cycle: "), "{}", outcome.stdout);
+    })
+    .await;
+    let outcome = check(&pgbouncer.dsn("app")).await;
+    assert!(outcome.stdout.contains("WARNING pooled_connection: "), "{}", outcome.stdout);
+    assert!(!outcome.stdout.contains("CRITICAL hidden_cycle: "), "{}", outcome.stdout);
+}
+
+#[tokio::test]
 async fn an_exporter_judges_what_two_samples_cannot() {
     require!(Postgres);
     let postgres = Postgres::start().await;

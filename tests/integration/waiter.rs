@@ -75,7 +75,8 @@ async fn a_wait_that_times_out_left_without_the_lock() {
     let told = explain::json(&explain(&["--json"], postgres.log().as_bytes()));
     let lock = &told["locks"][0];
     assert_eq!(lock["key"]["text"], "334");
-    assert_eq!(lock["waiting_pids"], json!([provider.pid()]));
+    assert_eq!(lock["waiting_pids"], json!([]));
+    assert_eq!(lock["ended_waits"], json!({ "lock_timeout": 1, "statement_timeout": 1 }));
     assert_eq!(lock["longest_wait"]["holder_pids"], json!([holder.pid()]));
 }
 
