@@ -342,9 +342,18 @@ async fn the_readme_shows_what_it_says() {
     eventually("the wait is too long", async || {
         let outcome = check(&["--config.file", &config]).await;
         assert_eq!(outcome.code, Some(2));
-        assert_eq!(without_numbers(&outcome.stdout), without_numbers(shown), "{}", outcome.stdout);
+        let [said, shown] =
+            [&outcome.stdout, shown].map(|text| without_numbers(&without_cut_clause(text)));
+        assert_eq!(said, shown, "{}", outcome.stdout);
     })
     .await;
+}
+
+/// Where the first line is cut depends on how many digits pids and ages have.
+fn without_cut_clause(text: &str) -> String {
+    let (headline, rest) = text.split_once("… | ").expect("a first line that is cut");
+    let (whole, _) = headline.rsplit_once("; ").expect("several clauses");
+    format!("{whole} | {rest}")
 }
 
 #[tokio::test]
