@@ -32,7 +32,7 @@ use crate::config::{Applications, Poolers, Thresholds};
 use crate::memory::FirstName;
 use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
 use crate::sample::{ClientAddress, Names, Pid, State};
-use crate::series::{LockSeries, Registered};
+use crate::series::{LockSeries, NO_APPLICATION, Registered};
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, Scope, SessionId};
 use crate::view::{Holder, Lock, NAMED, Picture, Waiter};
@@ -301,10 +301,12 @@ impl Judge {
         self.sharing.judge(lock, holder, may_hold, around.own_pooler)
     }
 
-    /// Whether a name, as it is rewritten, is one of these.
+    /// Whether a name, as it is rewritten, is one of these. One that is empty goes by the word of its
+    /// label: a list cannot have an empty name in it.
     fn matches(&self, holders: &[Glob], name: &str) -> bool {
         let renamed = self.applications.rename(name);
-        holders.iter().any(|pattern| pattern.matches(&renamed))
+        let name = if renamed.is_empty() { NO_APPLICATION } else { &*renamed };
+        holders.iter().any(|pattern| pattern.matches(name))
     }
 
     fn waiter_holds_back_vacuum(&self, lock: &Lock) -> Option<Finding> {

@@ -32,7 +32,7 @@ use crate::view::{Lock, Party, Picture};
 /// `key`, `application_name` or `datname` past its bound.
 pub const OTHER: &str = "other";
 
-const NO_APPLICATION: &str = "(none)";
+pub(crate) const NO_APPLICATION: &str = "(none)";
 const UNKNOWN_APPLICATION: &str = "(unknown)";
 const PREPARED_APPLICATION: &str = "(prepared)";
 /// Labels that are no application's own. One that calls itself so shares the label, and no slot.
