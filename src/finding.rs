@@ -199,7 +199,7 @@ impl Judge {
     /// Puts into a picture what is to be said of it.
     pub fn observe(&mut self, picture: &mut Picture, moment: Moment<'_>) {
         picture.watching_since = *self.watching_since.get_or_insert(picture.at);
-        self.contentions.observe(picture, moment.changes);
+        self.contentions.observe(picture, moment.changes, moment.elapsed);
         self.sharing.observe(picture);
         let crowded = self.crowded_sessions(picture);
         let namesakes = self.sharing.namesakes(&picture.sessions);

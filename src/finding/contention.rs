@@ -25,7 +25,11 @@ const LONGEST_LULL: Duration = Duration::from_secs(2 * 3600);
 
 /// Holds that keep others waiting, or did, by key.
 #[derive(Debug, Default)]
-pub(super) struct Contentions(HashMap<KeyId, HashMap<SessionId, Contended>>);
+pub(super) struct Contentions {
+    holds: HashMap<KeyId, HashMap<SessionId, Contended>>,
+    /// The last poll, on our clock.
+    previous: Option<Timestamp>,
+}
 
 /// What a hold did to others.
 #[derive(Clone, Debug)]
@@ -50,20 +54,24 @@ struct Since {
 }
 
 impl Contentions {
-    /// Folds a picture in and tells its holders.
-    pub(super) fn observe(&mut self, picture: &mut Picture, changes: &[Change]) {
+    /// Folds a picture in and tells its holders. `elapsed` is the time for which it stands.
+    pub(super) fn observe(&mut self, picture: &mut Picture, changes: &[Change], elapsed: Duration) {
         let gone = waits_gone(changes);
-        let offset = Offset { at: picture.at, at_local: picture.at_local };
-        let mut before = std::mem::take(&mut self.0);
+        let (at, at_local) = (picture.at, picture.at_local);
+        let since_previous =
+            self.previous.replace(at_local).map_or(Duration::ZERO, |it| at_local.since(it));
+        let blind_for = since_previous.saturating_sub(elapsed);
+        let poll = Poll { at, at_local, blind_for };
+        let mut before = std::mem::take(&mut self.holds);
         for lock in &mut picture.locks {
             let known = before.remove(&lock.id);
             if lock.waiters.is_empty() && known.is_none() {
                 continue;
             }
             let gone = gone.get(&lock.id).map_or(&[][..], Vec::as_slice);
-            let now = observe_lock(lock, known.unwrap_or_default(), gone, offset);
+            let now = observe_lock(lock, known.unwrap_or_default(), gone, poll);
             if !now.is_empty() {
-                self.0.insert(lock.id, now);
+                self.holds.insert(lock.id, now);
             }
         }
     }
@@ -73,16 +81,16 @@ fn observe_lock(
     lock: &mut Lock,
     mut before: HashMap<SessionId, Contended>,
     gone: &[&SessionId],
-    offset: Offset,
+    poll: Poll,
 ) -> HashMap<SessionId, Contended> {
-    let first = FirstWaits::of(&lock.waiters, offset.at);
+    let first = FirstWaits::of(&lock.waiters, poll.at);
     let mut now = HashMap::new();
     for holder in &mut lock.holders {
         let mut contended = match before.remove(&holder.id) {
             Some(known) if known.is_of(holder) => known.outlasting(gone, holder),
-            Some(_) | None => Contended::begin(holder, offset.at),
+            Some(_) | None => Contended::begin(holder, poll.at),
         };
-        contended.observe(first.kept_out_by(holder), holder.since, offset);
+        contended.observe(first.kept_out_by(holder), holder.since, poll);
         holder.contended_since = contended.since.map(|since| since.moment);
         holder.contended_since_local = contended.since.map(|since| since.local);
         holder.waits_gone = contended.waits_gone;
@@ -131,11 +139,16 @@ impl Contended {
     }
 
     /// `first` is the earliest wait behind the hold now.
-    fn observe(&mut self, first: Option<Timestamp>, held_since: Timestamp, offset: Offset) {
-        self.seen_at = offset.at;
+    fn observe(&mut self, first: Option<Timestamp>, held_since: Timestamp, poll: Poll) {
+        // What was while no poll was answered is not known, unless somebody waited before and after.
+        let is_bridged = first.is_some_and(|first| first <= self.seen_at);
+        if poll.blind_for > LONGEST_BREAK && !is_bridged {
+            self.since = None;
+        }
+        self.seen_at = poll.at;
         if first.is_some() {
-            self.awaited_at = offset.at;
-        } else if offset.at.since(self.awaited_at) > LONGEST_LULL {
+            self.awaited_at = poll.at;
+        } else if poll.at.since(self.awaited_at) > LONGEST_LULL {
             self.waits_gone = 0;
         }
         match (first, &mut self.since) {
@@ -145,14 +158,14 @@ impl Contended {
                 let known = since.filter(|known| known.moment <= moment);
                 *since = Some(Since {
                     moment: known.map_or(moment, |known| known.moment),
-                    local: known.map_or_else(|| offset.local(moment), |known| known.local),
-                    last_waiter: offset.at,
+                    local: known.map_or_else(|| poll.local(moment), |known| known.local),
+                    last_waiter: poll.at,
                     polls_without: 0,
                 });
             }
             (None, Some(since)) => {
                 since.polls_without += 1;
-                let is_over = offset.at.since(since.last_waiter) > LONGEST_BREAK
+                let is_over = poll.at.since(since.last_waiter) > LONGEST_BREAK
                     && since.polls_without > BREAK_POLLS;
                 if is_over {
                     self.since = None;
@@ -165,12 +178,14 @@ impl Contended {
 
 /// The moment of a poll on both clocks.
 #[derive(Clone, Copy)]
-struct Offset {
+struct Poll {
     at: Timestamp,
     at_local: Timestamp,
+    /// The time before it for which no poll stands.
+    blind_for: Duration,
 }
 
-impl Offset {
+impl Poll {
     fn local(self, moment: Timestamp) -> Timestamp {
         self.at_local.before(self.at.since(moment))
     }
