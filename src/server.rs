@@ -3,7 +3,7 @@
 //! | path | answer |
 //! | --- | --- |
 //! | telemetry path, `/metrics` unless configured | every family, in the format the client accepts |
-//! | `/` | the page for people |
+//! | `/` | the page for people: what is wrong now |
 //! | `/api/v1/locks` | the snapshot as JSON |
 //! | `/api/v1/events` | what happened lately, as JSON |
 //! | `/-/healthy` | 200 while the process works |
@@ -44,6 +44,7 @@ use crate::metrics::exposition::Format;
 use listener::Acceptor;
 pub use listener::{BindError, bind};
 use negotiation::{accepts_gzip, negotiate};
+pub use page::{Standing, Told};
 
 /// The most bytes a request's head may have; a longer one is answered with 431. hyper allows no
 /// smaller number than 8192.
@@ -60,6 +61,9 @@ pub trait Content: Send + Sync + 'static {
 
     /// The JSON of `/api/v1/events`, with the same meaning of `details`.
     fn events(&self, filter: &Filter, details: bool) -> Bytes;
+
+    /// How each server stands, for the page, with the same meaning of `details`.
+    fn standings(&self, details: bool) -> Vec<Standing>;
 
     /// Whether the first poll was tried, whatever came of it.
     fn ready(&self) -> bool;
@@ -242,8 +246,12 @@ async fn respond(
             response
         }
         "/" => {
-            let page = page::render_page(&options.telemetry_path);
-            let mut response = plain(StatusCode::OK, "text/html; charset=utf-8", page.into());
+            let details = options.show_details || is_on_this_machine(peer, &head.headers);
+            let telemetry_path = options.telemetry_path.clone();
+            let render =
+                move || page::render_page(&telemetry_path, &content.standings(details)).into();
+            let mut response = compressible(head, "text/html; charset=utf-8", render).await;
+            set(&mut response, header::VARY, "Accept-Encoding");
             set(
                 &mut response,
                 header::CONTENT_SECURITY_POLICY,
@@ -384,6 +392,10 @@ mod tests {
 
         fn events(&self, filter: &Filter, details: bool) -> Bytes {
             format!("{{\"limit\":{},\"details\":{details}}}", filter.limit).into()
+        }
+
+        fn standings(&self, _details: bool) -> Vec<Standing> {
+            Vec::new()
         }
 
         fn ready(&self) -> bool {

@@ -23,6 +23,7 @@ mod load;
 mod lock;
 mod naming;
 mod order;
+mod page;
 mod pooled;
 mod prepared;
 mod preset;
