@@ -122,6 +122,9 @@ struct Poll {
     /// The poll failed: nothing was seen.
     #[serde(default)]
     fails: bool,
+    /// The server is a standby.
+    #[serde(default)]
+    in_recovery: bool,
     locks: Option<String>,
     other_locks: Option<String>,
     /// `"unread"` where the server did not answer that part in time.
@@ -146,8 +149,7 @@ struct Poll {
 #[serde(deny_unknown_fields)]
 struct Expect {
     /// `DATABASE KEY HOLDER MODE[+MODE] [FIELD=VALUE]…`; only the fields that are written are
-    /// compared. A holder is a pid, `gid:` and the gid, or `nameless:` and
-    /// the virtual transaction.
+    /// compared. A holder is a pid, `gid:` and the gid, or `nameless:` and the virtual transaction.
     holds: Option<Vec<String>>,
     /// `DATABASE KEY PID MODE [FIELD=VALUE]…`. In `blocked_by`, `7` holds the key, `~8` is ahead in
     /// the queue and `~8?` may be; in `roots`, `7*` waits in a circle.

@@ -94,7 +94,7 @@ impl Seen {
             round_trip: std::time::Duration::ZERO,
             read_at: moment(at),
             own_pid: OWN_PID,
-            in_recovery: false,
+            in_recovery: poll.in_recovery,
             advisory: self.advisory.clone(),
             other_locks: self.other_locks.iter().cloned().chain(own_rows).collect(),
             backends: self
