@@ -86,8 +86,8 @@ pub enum StateFileError {
 enum Fault {
     #[error("it is larger than {} MiB", LARGEST >> 20)]
     TooLarge,
-    #[error("it is of version {0}, and this program knows version {VERSION}")]
-    Version(u32),
+    #[error("a newer program wrote it, in version {0}, and this one knows version {VERSION}")]
+    Newer(u32),
     #[error("it is damaged: {0}")]
     Damaged(#[from] serde_json::Error),
 }
@@ -138,6 +138,15 @@ impl StateFile {
                     keeper.sections = sections;
                     keeper.written = Some(text);
                 }
+                Err(fault @ Fault::Newer(_)) => {
+                    keeper.is_unread = true;
+                    tracing::warn!(
+                        path = %path.display(),
+                        %fault,
+                        "cannot use the state file: going on without what was seen before the start, \
+                         and leaving the file alone; name another file, or remove this one"
+                    );
+                }
                 Err(fault) => tracing::warn!(
                     path = %path.display(),
                     %fault,
@@ -175,7 +184,7 @@ impl StateFile {
     }
 
     /// Writes what the views tell, if that is something new. Returns whether anything was ever
-    /// tried.
+    /// tried, or never will be.
     pub async fn save(&self, views: &[watch::Receiver<Arc<View>>]) -> bool {
         let (keeper, views) = (self.0.clone(), views.to_vec());
         let saving = spawn_blocking(move || {
@@ -212,9 +221,12 @@ impl Keeper {
             .collect();
     }
 
-    /// Writes what is new. Returns whether anything was ever tried.
+    /// Writes what is new. Returns whether anything was ever tried, or never will be.
     fn save(&mut self) -> bool {
-        if self.is_unread || self.sections.is_empty() {
+        if self.is_unread {
+            return true;
+        }
+        if self.sections.is_empty() {
             return self.has_written;
         }
         let text = render(self.sections.values());
@@ -290,8 +302,8 @@ fn parse(text: &str) -> Result<BTreeMap<Arc<str>, Section>, Fault> {
         return Err(Fault::TooLarge);
     }
     let Head { version } = serde_json::from_str(text)?;
-    if version != VERSION {
-        return Err(Fault::Version(version));
+    if version > VERSION {
+        return Err(Fault::Newer(version));
     }
     let document: Document = serde_json::from_str(text)?;
     Ok(document.servers.into_iter().map(|section| (section.server.clone(), section)).collect())
@@ -450,14 +462,26 @@ mod tests {
         state.save_now(&[view("a", Some("71"), 1)]);
         let whole = fs::read_to_string(&path).unwrap();
         let cut = &whole[..whole.len() / 2];
-        let newer = whole.replace("\"version\":1", "\"version\":9");
-        for text in [cut, &newer, "", "\0\0\0\0", "\n"] {
+        for text in [cut, "", "\0\0\0\0", "\n"] {
             fs::write(&path, text).unwrap();
             let state = StateFile::load(path.clone()).unwrap();
             assert_eq!(state.section("a"), None, "{text:?}");
             state.save_now(&[view("a", Some("71"), 1)]);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
+    }
+
+    #[test]
+    fn a_file_of_a_newer_program_is_left_alone() {
+        let (_folder, path) = folder();
+        StateFile::load(path.clone()).unwrap().save_now(&[view("a", Some("71"), 1)]);
+        let whole = fs::read_to_string(&path).unwrap();
+        let newer = whole.replace("\"version\":1", "\"version\":9");
+        fs::write(&path, &newer).unwrap();
+        let state = StateFile::load(path.clone()).unwrap();
+        assert_eq!(state.section("a"), None);
+        state.save_now(&[view("a", Some("71"), 2)]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), newer);
     }
 
     proptest! {
