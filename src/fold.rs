@@ -280,13 +280,14 @@ impl Fold {
         let declared = |key| self.series.declared_scope(key, &self.names, &self.resolver);
         let changes = self.tracker.observe(sample, declared);
         if let Some(memory) = self.recalled.take() {
-            self.judge.recall_idle_names(&memory.first_names);
             self.recalled_names = memory.first_names;
             self.series.recall(memory.last_held, sample);
             self.judge.recall(memory.expectations, sample.at);
         }
         if sample.backends.is_some() {
-            self.tracker.recall_first_names(std::mem::take(&mut self.recalled_names));
+            let names = std::mem::take(&mut self.recalled_names);
+            self.judge.recall_idle_names(&names);
+            self.tracker.recall_first_names(names);
         }
         let chains = Chains::of(sample, &self.tracker);
         let (tracker, names) = (&self.tracker, &self.names);

@@ -158,10 +158,7 @@ impl SharingWatch {
     /// Folds a picture in.
     pub(super) fn observe(&mut self, picture: &Picture) {
         let renamed = self.observe_backends(picture);
-        // Which backend it is that holds something is told by activity, and may be told later.
-        let is_read = !picture.sessions.is_empty();
-        let mut recalled =
-            if is_read { std::mem::take(&mut self.recalled) } else { HashMap::new() };
+        let mut recalled = std::mem::take(&mut self.recalled);
         if renamed.is_empty() && recalled.is_empty() && self.holds.is_empty() {
             return;
         }
