@@ -315,6 +315,13 @@ impl Party {
     }
 }
 
+impl Lock {
+    /// A key that nobody holds or awaits.
+    pub(crate) const fn free(id: KeyId, label: Arc<Label>, findings: Vec<Finding>) -> Self {
+        Self { id, label, holders: Vec::new(), waiters: Vec::new(), findings }
+    }
+}
+
 impl Picture {
     /// The key with everybody on it; `None` where nobody is.
     pub fn lock(&self, id: KeyId) -> Option<&Lock> {

@@ -193,18 +193,14 @@ fn free_lock(
     findings: Vec<Finding>,
 ) -> Option<Lock> {
     let key: Key = series.key.parse().ok()?;
-    Some(Lock {
-        id: KeyId { database: *databases.get(&*series.datname)?, key },
-        label: Arc::new(Label {
-            resolution: resolution.clone(),
-            datname: series.datname.clone(),
-            series: series.clone(),
-            is_single: true,
-        }),
-        holders: Vec::new(),
-        waiters: Vec::new(),
-        findings,
-    })
+    let id = KeyId { database: *databases.get(&*series.datname)?, key };
+    let label = Label {
+        resolution: resolution.clone(),
+        datname: series.datname.clone(),
+        series: series.clone(),
+        is_single: true,
+    };
+    Some(Lock::free(id, label.into(), findings))
 }
 
 impl Expected {

@@ -24,24 +24,19 @@ pub(super) fn judge_inversions(picture: &mut Picture) {
             told.entry(edge.held).and_modify(|(.., more)| *more += 1).or_insert_with(newest);
         }
     }
+    // Each key is told once, so those that are added need not be looked at.
+    let free = picture.free.len();
     for (id, (inversion, side, more)) in told {
         let label = inversion.labels[side].clone();
         let evidence = Evidence::OrderInversion { inversion, side, more };
         let finding = Finding::of_key(FindingKind::OrderInversion, evidence);
-        let present = picture.locks.binary_search_by_key(&id, |lock| lock.id);
-        let lock = match present {
-            Ok(index) => Some(&mut picture.locks[index]),
-            Err(_) => picture.free.iter_mut().find(|lock| lock.id == id),
-        };
-        match lock {
-            Some(lock) => lock.findings.push(finding),
-            None => picture.free.push(Lock {
-                id,
-                label,
-                holders: Vec::new(),
-                waiters: Vec::new(),
-                findings: vec![finding],
-            }),
+        let find = |locks: &[Lock]| locks.binary_search_by_key(&id, |lock| lock.id);
+        if let Ok(index) = find(&picture.locks) {
+            picture.locks[index].findings.push(finding);
+        } else if let Ok(index) = find(&picture.free[..free]) {
+            picture.free[index].findings.push(finding);
+        } else {
+            picture.free.push(Lock::free(id, label, vec![finding]));
         }
     }
     picture.free.sort_by_key(|lock| lock.id);
