@@ -94,7 +94,8 @@ fn render_standing(standing: &Standing) -> String {
     html
 }
 
-/// Escapes text for an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute. Control characters, which a database may have in
+/// its name, are shown and not sent.
 fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -104,6 +105,7 @@ fn escape_html(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
+            c if c.is_control() => escaped.extend(c.escape_default()),
             c => escaped.push(c),
         }
     }
@@ -135,7 +137,7 @@ mod tests {
         let told = Told {
             severity: "critical",
             finding: "stuck",
-            lock: "nightly, key 42 in app".to_owned(),
+            lock: "nightly, key 42 in app\u{1b}[2J".to_owned(),
             text: "session 7 (<img src=x>) has been idle".to_owned(),
             remedy: "SELECT pg_terminate_backend(7)".to_owned(),
         };
@@ -149,7 +151,7 @@ mod tests {
             ],
         );
         for expected in [
-            "<h3>orders &amp; more</h3>\n<p><strong>critical stuck</strong>: nightly, key 42 in app<br>\
+            "<h3>orders &amp; more</h3>\n<p><strong>critical stuck</strong>: nightly, key 42 in app\\u{1b}[2J<br>\
              session 7 (&lt;img src=x&gt;) has been idle<br>Remedy: SELECT pg_terminate_backend(7)",
             "<p>And 3 more: see the JSON.</p>",
             "<h3>down</h3>\n<p>Cannot tell: connection refused.</p>",
