@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::graph::{Graph, Node};
 use self::queue::{Cause, Queue};
@@ -68,7 +68,7 @@ pub struct Blocker {
 }
 
 /// What makes somebody a blocker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BlockerKind {
     /// It holds the lock in a conflicting mode.

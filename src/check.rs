@@ -327,7 +327,7 @@ impl Remark {
                 datname: lock.datname.clone(),
                 key: lock.key,
                 lock: lock.lock.clone(),
-                display_name: lock.display_name.clone(),
+                display_name: lock.display_name.known().cloned(),
                 runbook: lock.runbook.clone(),
             }),
             text: finding.text.clone(),

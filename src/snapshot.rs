@@ -5,21 +5,27 @@
 //! has beside the fields here is ignored: a newer exporter of the same schema may say more. A
 //! field that is left out for strangers reads like one that is unknown.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::blocking::BlockerKind;
 use crate::finding::Severity;
 use crate::key::Key;
+use crate::mode::Mode;
+use crate::registry::Limit;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::Scope;
 use crate::view::SCHEMA;
 
-/// Every server that an exporter watches.
+/// Every server that is watched.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Snapshot {
-    /// In the order of its configuration.
+    /// In the order of the configuration.
     pub servers: Vec<Server>,
 }
 
@@ -39,15 +45,27 @@ pub struct Server {
     /// `primary` or `standby`.
     #[serde(default)]
     pub role: Option<Arc<str>>,
+    /// Tells clusters apart, whatever address they answer at.
+    #[serde(default)]
+    pub system_identifier: Option<Arc<str>>,
     /// When it was polled, on its own clock.
     #[serde(default)]
     pub polled_at: Option<Timestamp>,
+    /// Its clock minus the clock of whoever polled it.
+    #[serde(default)]
+    pub clock_offset_seconds: Option<f64>,
+    /// How often it is polled, and what a poll takes.
+    #[serde(default)]
+    pub poll: Poll,
     /// How well it could be seen.
     #[serde(default)]
     pub looked_at: Option<LookedAt>,
     /// How full its lock table is.
     #[serde(default)]
     pub lock_table: LockTable,
+    /// When it begins to ask a silent client whether it is still there: 0 for never.
+    #[serde(default)]
+    pub tcp_keepalives_idle_seconds: Option<u64>,
     /// Whoever looks is behind a pooler.
     #[serde(default)]
     pub pooled_connection: Option<bool>,
@@ -60,16 +78,77 @@ pub struct Server {
     /// The findings that could not be judged; `None` also from an exporter that does not tell.
     #[serde(default)]
     pub not_judged: Option<Vec<Gap>>,
+    /// Pairs of keys that were seen taken in both orders, the newest first, some of them.
+    #[serde(default)]
+    pub lock_orders: Option<Vec<LockOrder>>,
+    /// How many there are.
+    #[serde(default)]
+    pub lock_orders_count: Option<usize>,
+    /// Where chains end that a key is part of, who keeps most others waiting first; `None` after a
+    /// failed poll, and from an exporter that does not tell.
+    #[serde(default)]
+    pub roots: Option<Vec<ChainRoot>>,
+    /// Who waits for a lock of another type and is in a chain that a key is part of.
+    #[serde(default)]
+    pub other_waits: Option<Vec<OtherWait>>,
     /// Every key held or awaited, and every other of which something is to be said; `None` after a
     /// failed poll.
     #[serde(default)]
     pub locks: Option<Vec<Lock>>,
 }
 
+/// What only some readers are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Detail<T> {
+    /// Not told to this reader: the field is left out.
+    #[default]
+    Hidden,
+    /// Told; `None` where it is unknown.
+    Told(Option<T>),
+}
+
+impl<T> Detail<T> {
+    /// What was told and is known.
+    pub const fn known(&self) -> Option<&T> {
+        match self {
+            Self::Told(known) => known.as_ref(),
+            Self::Hidden => None,
+        }
+    }
+
+    /// Whether nothing was told.
+    pub const fn is_hidden(&self) -> bool {
+        matches!(self, Self::Hidden)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Detail<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::Told)
+    }
+}
+
+/// How a server is polled.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Poll {
+    /// Between the starts of two polls.
+    #[serde(default)]
+    pub interval_seconds: Option<f64>,
+    /// What the last one took.
+    #[serde(default)]
+    pub duration_seconds: Option<f64>,
+}
+
 /// How well a server could be seen.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LookedAt {
-    /// In words.
+    /// Databases whose names are known.
+    #[serde(default)]
+    pub databases: usize,
+    /// Advisory rows of `pg_locks`.
+    #[serde(default)]
+    pub rows: usize,
+    /// Whether other sessions' state can be seen; in words in the JSON.
     #[serde(deserialize_with = "decode_privileges", rename = "privileges")]
     pub privileges_sufficient: Option<bool>,
 }
@@ -96,6 +175,17 @@ pub struct Gap {
     pub reason: String,
 }
 
+/// Two keys that were seen taken in both orders.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LockOrder {
+    /// The name of their database.
+    pub datname: Arc<str>,
+    /// Else it only may be an inversion.
+    pub is_finding: bool,
+    /// In a sentence.
+    pub text: String,
+}
+
 /// Something about a key that somebody should look at.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Finding {
@@ -108,9 +198,12 @@ pub struct Finding {
     pub text: String,
     /// What may be done.
     pub remedy: String,
-    /// Backends that it is about, the worst first.
+    /// Backends that it is about, the worst first, some of them.
     #[serde(default)]
     pub pids: Vec<Pid>,
+    /// How many sessions it is about.
+    #[serde(default)]
+    pub sessions_count: usize,
 }
 
 /// One key with everybody on it.
@@ -124,19 +217,31 @@ pub struct Lock {
     /// Its name; `None` for an unregistered key.
     #[serde(default)]
     pub lock: Option<Arc<str>>,
-    /// The same with its parameters; left out for strangers.
+    /// The same with its parameters.
     #[serde(default)]
-    pub display_name: Option<Arc<str>>,
-    /// Where to read what to do, from the registry.
+    pub display_name: Detail<Arc<str>>,
+    /// The parameters of its name, in order.
     #[serde(default)]
-    pub runbook: Option<Arc<str>>,
+    pub parameters: Option<serde_json::Map<String, serde_json::Value>>,
     /// Names that it may have.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
+    /// Whose lock it is, from the registry.
+    #[serde(default)]
+    pub owner: Option<Arc<str>>,
+    /// Where to read what to do, from the registry.
+    #[serde(default)]
+    pub runbook: Option<Arc<str>>,
+    /// What it is for, from the registry.
+    #[serde(default)]
+    pub description: Option<Arc<str>>,
+    /// How long it may be held and awaited.
+    #[serde(default)]
+    pub limits: Limits,
     /// Who holds it.
     #[serde(default)]
     pub holders: Vec<Holder>,
-    /// Who waits for it.
+    /// Who waits for it, the longest first.
     #[serde(default)]
     pub waiters: Vec<Waiter>,
     /// What is to be said of it.
@@ -149,9 +254,52 @@ pub struct Lock {
 pub struct Candidate {
     /// The name.
     pub lock: Arc<str>,
+    /// The same with its parameters.
+    #[serde(default)]
+    pub display_name: Option<Arc<str>>,
     /// What speaks for it.
     #[serde(default)]
     pub reason: Option<String>,
+}
+
+/// How long a key may be held and awaited.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Limits {
+    /// By one holder.
+    #[serde(default, deserialize_with = "decode_limit")]
+    pub max_hold_seconds: Option<Limit>,
+    /// By one waiter.
+    #[serde(default, deserialize_with = "decode_limit")]
+    pub max_wait_seconds: Option<Limit>,
+}
+
+/// A backend, as far as it can be seen.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Session {
+    /// When its backend began, on the server's clock.
+    #[serde(default)]
+    pub backend_start: Option<Timestamp>,
+    /// As it is now.
+    #[serde(default)]
+    pub application_name: Option<Arc<str>>,
+    /// Its role.
+    #[serde(default)]
+    pub usename: Detail<Arc<str>>,
+    /// Where its client connects from.
+    #[serde(default)]
+    pub client_addr: Detail<IpAddr>,
+    /// Its port there; -1 for a Unix socket.
+    #[serde(default)]
+    pub client_port: Detail<i32>,
+    /// `state`; `None` where it is hidden.
+    #[serde(default)]
+    pub state: Option<Arc<str>>,
+    /// `state_change`
+    #[serde(default)]
+    pub state_since: Option<Timestamp>,
+    /// `wait_event_type/wait_event`
+    #[serde(default)]
+    pub wait_event: Option<Arc<str>>,
 }
 
 /// Who holds a key.
@@ -159,24 +307,92 @@ pub struct Candidate {
 pub struct Holder {
     /// `None` for a prepared transaction.
     pub pid: Option<Pid>,
-    /// When its backend began, on the server's clock.
-    #[serde(default)]
-    pub backend_start: Option<Timestamp>,
-    /// As it is now.
-    #[serde(default)]
-    pub application_name: Option<Arc<str>>,
+    /// Its backend.
+    #[serde(flatten)]
+    pub session: Session,
     /// As it was when the hold was first seen.
     #[serde(default)]
     pub first_application_name: Option<Arc<str>>,
+    /// A poll before that did not show it; else that name may be of a later user of the connection.
+    #[serde(default)]
+    pub seen_to_begin: bool,
+    /// The strongest of its modes.
+    #[serde(default = "unknown_mode")]
+    pub mode: Mode,
+    /// All of them, the strongest first.
+    #[serde(default)]
+    pub modes: Vec<Mode>,
     /// Proved scope.
     #[serde(deserialize_with = "decode_scope", default = "unknown_scope")]
     pub scope: Scope,
+    /// What proves it, or what may be, in words.
+    #[serde(default)]
+    pub scope_evidence: Option<Arc<str>>,
     /// Seen or proved held since, on the server's clock.
     #[serde(default)]
     pub since: Option<Timestamp>,
     /// The time since then.
     #[serde(default)]
     pub seen_for_seconds: f64,
+    /// Proved without a gap.
+    #[serde(default)]
+    pub held_at_least_seconds: Option<f64>,
+    /// Not held for longer.
+    #[serde(default)]
+    pub held_at_most_seconds: Option<f64>,
+    /// Transactions in which it was seen.
+    #[serde(default)]
+    pub transactions_seen: u32,
+    /// Since when this hold has kept others waiting.
+    #[serde(default)]
+    pub contended_since: Option<Timestamp>,
+    /// A transaction id is assigned.
+    #[serde(default)]
+    pub has_written: Option<bool>,
+    /// What else its session holds.
+    #[serde(default)]
+    pub other_locks: OtherLocks,
+    /// The transaction, where it is a prepared one.
+    #[serde(default)]
+    pub prepared: Option<Prepared>,
+    /// Sessions behind it, by locks of any type.
+    #[serde(default)]
+    pub blocks: usize,
+    /// The types of the locks for which somebody waits for it directly.
+    #[serde(default)]
+    pub blocks_through: Vec<Arc<str>>,
+    /// Who is let in at once when it lets go of this key, some of them; `None` where that is not
+    /// known.
+    #[serde(default)]
+    pub frees_next: Option<Vec<Option<Pid>>>,
+    /// How many these are.
+    #[serde(default)]
+    pub frees_next_count: Option<usize>,
+}
+
+/// What else a session holds.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct OtherLocks {
+    /// Of all types together.
+    #[serde(default)]
+    pub count: usize,
+    /// By `pg_locks.locktype`.
+    #[serde(default)]
+    pub by_type: BTreeMap<Arc<str>, usize>,
+}
+
+/// A prepared transaction.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Prepared {
+    /// Its name.
+    #[serde(default)]
+    pub gid: Option<Arc<str>>,
+    /// Its owner's name.
+    #[serde(default)]
+    pub owner: Detail<Arc<str>>,
+    /// When it was prepared.
+    #[serde(default)]
+    pub prepared_at: Option<Timestamp>,
 }
 
 /// Who waits for a key.
@@ -184,18 +400,121 @@ pub struct Holder {
 pub struct Waiter {
     /// The process id of its backend.
     pub pid: Option<Pid>,
-    /// When its backend began, on the server's clock.
-    #[serde(default)]
-    pub backend_start: Option<Timestamp>,
-    /// As it is now.
-    #[serde(default)]
-    pub application_name: Option<Arc<str>>,
+    /// Its backend.
+    #[serde(flatten)]
+    pub session: Session,
+    /// The mode it asks for.
+    #[serde(default = "unknown_mode")]
+    pub mode: Mode,
     /// On the server's clock, where it tells.
     #[serde(default)]
     pub waiting_since: Option<Timestamp>,
     /// The time since then.
     #[serde(default)]
     pub waited_seconds: Option<f64>,
+    /// Age of its snapshot, in transactions.
+    #[serde(default)]
+    pub xmin_age: Option<u32>,
+    /// Whom it waits for directly, holders first, some of them.
+    #[serde(default)]
+    pub blocked_by: Vec<Blocker>,
+    /// How many these are.
+    #[serde(default)]
+    pub blocked_by_count: usize,
+    /// Where its chain ends, some of them.
+    #[serde(default)]
+    pub roots: Vec<Root>,
+    /// How many these are.
+    #[serde(default)]
+    pub roots_count: usize,
+}
+
+/// Who waits for a lock of another type than advisory.
+#[derive(Clone, Debug, Deserialize)]
+pub struct OtherWait {
+    /// The process id of its backend.
+    pub pid: Option<Pid>,
+    /// Its backend.
+    #[serde(flatten)]
+    pub session: Session,
+    /// `pg_locks.locktype`
+    pub locktype: Arc<str>,
+    /// The lock in words, as in `relation 16402 in app`.
+    pub target: Arc<str>,
+    /// The mode it asks for.
+    #[serde(default = "unknown_mode")]
+    pub mode: Mode,
+    /// On the server's clock, where it tells.
+    #[serde(default)]
+    pub waiting_since: Option<Timestamp>,
+    /// The time since then.
+    #[serde(default)]
+    pub waited_seconds: Option<f64>,
+    /// Whom it waits for directly, holders first, some of them.
+    #[serde(default)]
+    pub blocked_by: Vec<Blocker>,
+    /// How many these are.
+    #[serde(default)]
+    pub blocked_by_count: usize,
+}
+
+/// Somebody whom a waiter waits for directly.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Blocker {
+    /// `None` for a prepared transaction.
+    pub pid: Option<Pid>,
+    /// Of a prepared transaction, where this reader is told.
+    #[serde(default)]
+    pub gid: Option<Arc<str>>,
+    /// Holds it, or is ahead in the queue.
+    pub kind: BlockerKind,
+    /// Whether it is sure.
+    #[serde(default)]
+    pub certain: bool,
+}
+
+/// Somebody at whom the chain of a waiter ends.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Root {
+    /// `None` for a prepared transaction.
+    pub pid: Option<Pid>,
+    /// Of a prepared transaction, where this reader is told.
+    #[serde(default)]
+    pub gid: Option<Arc<str>>,
+    /// As it is now.
+    #[serde(default)]
+    pub application_name: Option<Arc<str>>,
+    /// `state`; `None` where it is hidden.
+    #[serde(default)]
+    pub state: Option<Arc<str>>,
+    /// It holds the key waited for.
+    #[serde(default)]
+    pub holds_key: bool,
+    /// It waits in a circle.
+    #[serde(default)]
+    pub in_cycle: bool,
+    /// Sessions behind it.
+    #[serde(default)]
+    pub blocks: usize,
+}
+
+/// Somebody at whom chains of the server end.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ChainRoot {
+    /// `None` for a prepared transaction.
+    pub pid: Option<Pid>,
+    /// Its backend.
+    #[serde(flatten)]
+    pub session: Session,
+    /// The transaction, where it is a prepared one.
+    #[serde(default)]
+    pub prepared: Option<Prepared>,
+    /// It waits in a circle.
+    #[serde(default)]
+    pub in_cycle: bool,
+    /// Sessions behind it.
+    #[serde(default)]
+    pub blocks: usize,
 }
 
 /// Why bytes are no snapshot.
@@ -262,6 +581,24 @@ fn decode_privileges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
         Some("unknown") | None => None,
         Some(_) => Some(false),
     })
+}
+
+/// Seconds, or a word where there is no limit.
+fn decode_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Limit>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Seconds(f64),
+        Word(String),
+    }
+    Ok(Option::<Form>::deserialize(deserializer)?.and_then(|form| match form {
+        Form::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok().map(Limit::Of),
+        Form::Word(word) => (word == "unlimited").then_some(Limit::Unlimited),
+    }))
+}
+
+fn unknown_mode() -> Mode {
+    Mode::Other("unknown".into())
 }
 
 fn unknown_scope() -> Scope {

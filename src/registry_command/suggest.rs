@@ -256,10 +256,10 @@ impl Sighting {
     fn observe_holder(&mut self, holder: &Holder, applications: &Applications) {
         let name = match holder.pid {
             None => PREPARED.into(),
-            Some(_) => application(holder.application_name.as_deref(), applications),
+            Some(_) => application(holder.session.application_name.as_deref(), applications),
         };
         let party = self.holders.entry(name.clone()).or_default();
-        party.observe(holder.pid, holder.backend_start, holder.since);
+        party.observe(holder.pid, holder.session.backend_start, holder.since);
         match holder.scope {
             Scope::Session => party.scopes.insert("session"),
             Scope::Transaction => party.scopes.insert("transaction"),
@@ -274,9 +274,9 @@ impl Sighting {
     }
 
     fn observe_waiter(&mut self, waiter: &Waiter, applications: &Applications) {
-        let name = application(waiter.application_name.as_deref(), applications);
+        let name = application(waiter.session.application_name.as_deref(), applications);
         let party = self.waiters.entry(name).or_default();
-        party.observe(waiter.pid, waiter.backend_start, waiter.waiting_since);
+        party.observe(waiter.pid, waiter.session.backend_start, waiter.waiting_since);
     }
 
     fn join(&mut self, other: &Self) {
