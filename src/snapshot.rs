@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-pub use self::event::{Event, Party, parse_events};
+pub use self::event::{Event, Party as EventParty, parse_events};
 use crate::blocking::BlockerKind;
 use crate::finding::Severity;
 use crate::key::Key;

@@ -110,7 +110,9 @@ pub(super) fn remedy(error: &io::Error) -> &'static str {
             }
             _ => "its certificate is not accepted",
         },
-        rustls::Error::InvalidMessage(_) => "is there a server without TLS at this port, for http://?",
+        rustls::Error::InvalidMessage(_) => {
+            "is there a server without TLS at this port, for http://?"
+        }
         _ => "TLS 1.2 or 1.3 is needed",
     }
 }

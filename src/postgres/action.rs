@@ -116,10 +116,8 @@ pub async fn send_signal(
 ) -> Result<Outcome, ActionError> {
     let begun = backend_start.to_string();
     let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&pid.0, Type::INT4), (&begun, Type::TEXT)];
-    let rows = ask(dsn, async |client| {
-        client.query_typed(signal.statement(), &parameters).await
-    })
-    .await?;
+    let rows =
+        ask(dsn, async |client| client.query_typed(signal.statement(), &parameters).await).await?;
     let word = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose();
     Ok(match word.map_err(PollError::from)? {
         Some("sent") => Outcome::Sent,
@@ -138,10 +136,7 @@ pub async fn fetch_queries(dsn: &Dsn, pids: &[Pid]) -> Result<Vec<Query>, Action
     let rows = ask(dsn, async |client| client.query_typed(QUERIES, &parameters).await).await?;
     let query = |row: &tokio_postgres::Row| {
         let text: Option<String> = row.try_get(1)?;
-        Ok(Query {
-            pid: Pid(row.try_get(0)?),
-            text: text.filter(|text| text != HIDDEN_QUERY),
-        })
+        Ok(Query { pid: Pid(row.try_get(0)?), text: text.filter(|text| text != HIDDEN_QUERY) })
     };
     let queries: Result<Vec<Query>, tokio_postgres::Error> = rows.iter().map(query).collect();
     Ok(queries.map_err(PollError::from)?)
