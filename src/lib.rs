@@ -127,3 +127,5 @@ pub mod survey;
 
 pub mod check;
 pub mod registry_command;
+
+pub mod top;

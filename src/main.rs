@@ -14,7 +14,8 @@ use anyhow::Context as _;
 use pg_locks_exporter::check::{Status, Verdict};
 use pg_locks_exporter::cli::check::CheckArgs;
 use pg_locks_exporter::cli::registry::{self, ListArgs, RegistryCommand, SuggestArgs};
-use pg_locks_exporter::cli::survey::SurveyArgs;
+use pg_locks_exporter::cli::survey::{FromArgs, SurveyArgs};
+use pg_locks_exporter::cli::top::TopArgs;
 use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Applications, Config, Targets};
@@ -43,12 +44,15 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => run_serve(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => Ok(run_check(&args)),
+        Command::Top(args) => run_top(&args),
         Command::Explain(args) => run_explain(&args),
         Command::Registry(args) => match args.command {
             RegistryCommand::Check(args) => run_registry_check(&args),
             RegistryCommand::List(args) => run_registry_list(&args),
             RegistryCommand::Suggest(args) => run_registry_suggest(&args),
         },
+        Command::Completions(args) => print(&cli::render_completions(args.shell)),
+        Command::Man => print(&cli::render_man()),
     };
     match outcome {
         Ok(code) => code,
@@ -122,6 +126,10 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     })?;
     runtime.shutdown_background();
     Ok(())
+}
+
+fn run_top(_args: &TopArgs) -> Result<ExitCode, Failure> {
+    todo!()
 }
 
 fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
@@ -258,8 +266,7 @@ struct Lookout {
 impl Lookout {
     /// Reads files; nothing is asked yet. An error is the user's mistake.
     fn new(args: &SurveyArgs) -> anyhow::Result<Self> {
-        let exporter = args.from.as_ref().map(|url| Exporter::parse(url.expose()));
-        let exporter = exporter.transpose().context("--from")?;
+        let exporter = open_exporter(&args.from)?;
         let connection = exporter.is_none().then_some(&args.connection);
         let targets = Targets::load(connection, &args.files)?;
         let registry = Registry::load(&targets.registry_files, targets.limits.values);
@@ -282,6 +289,13 @@ impl Lookout {
         };
         Ok(Self { survey, from, registry, applications })
     }
+}
+
+/// Whom `--from` names; nothing is asked yet.
+fn open_exporter(from: &FromArgs) -> anyhow::Result<Option<Exporter>> {
+    let Some(url) = &from.url else { return Ok(None) };
+    let exporter = Exporter::parse(url.expose()).context("--from")?;
+    Ok(Some(exporter.with_trust(from.ca_file.as_deref())?))
 }
 
 /// For a command that comes and goes.

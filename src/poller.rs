@@ -6,11 +6,13 @@
 //! locked) never ends the loop; it is `up 0`, a counter by reason, and one line in the log.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::backoff::Backoff;
 use crate::config::{self, Applications, Limits, Thresholds};
@@ -61,6 +63,63 @@ pub struct Poller {
     /// The hashes that this connection was asked for.
     hashes_asked: Option<Arc<[HashCheck]>>,
     stretch: Stretch,
+    /// Where somebody sets the pace.
+    turns: Option<Turns>,
+}
+
+/// The rhythm as it is set while the poller runs. The server's own time still stretches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Between the starts of two polls.
+    pub interval: Duration,
+    /// Nothing is polled but what is asked for; the connection stays.
+    pub is_paused: bool,
+    /// Counts the polls that were asked for out of turn. Another number wakes a poller that is
+    /// paused, waits for its turn or backs off.
+    pub asked: u64,
+}
+
+/// Whose turn it is, at a pace that somebody sets.
+pub(crate) struct Turns {
+    pace: watch::Receiver<Pace>,
+    /// Up to here everybody who asked was answered.
+    asked: u64,
+}
+
+impl Turns {
+    /// From the pace as it is now.
+    pub(crate) fn new(pace: watch::Receiver<Pace>) -> Self {
+        let asked = pace.borrow().asked;
+        Self { pace, asked }
+    }
+
+    /// What comes now answers everybody who asked until now.
+    pub(crate) fn observe_asked(&mut self) {
+        self.asked = self.pace.borrow().asked;
+    }
+
+    /// Waits until the turn comes, which depends on the pace and on whether somebody asked out of
+    /// turn; `None` is not before one of these changes.
+    pub(crate) async fn wait(&mut self, mut turn: impl FnMut(Pace, bool) -> Option<Instant>) {
+        loop {
+            let pace = *self.pace.borrow_and_update();
+            let due = turn(pace, pace.asked != self.asked);
+            let due = async move {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            let mut due = pin!(due);
+            tokio::select! {
+                () = &mut due => return,
+                changed = self.pace.changed() => if changed.is_err() {
+                    // Nobody is left to change it: it stays as it is.
+                    return due.await;
+                }
+            }
+        }
+    }
 }
 
 /// What was last said in the log, so that it is said once.
@@ -113,16 +172,23 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// The interval that keeps polls below their share of the time. The shortest of three counts,
-    /// since one stall is no trend; and by the server's own clock, so that a slow network, a busy
-    /// exporter or a wait for somebody's catalog lock does not count.
-    fn interval(&mut self, rhythm: config::Poll, sample: &Sample) -> Duration {
+    fn observe(&mut self, sample: &Sample) {
         const POLLS: usize = 3;
         self.busy.truncate(POLLS - 1);
         self.busy.push_front(sample.read_at.since(sample.at));
+    }
+
+    /// The interval that keeps polls below their share of the time. The shortest of three counts,
+    /// since one stall is no trend; and by the server's own clock, so that a slow network, a busy
+    /// exporter or a wait for somebody's catalog lock does not count.
+    fn least(&self, max_share: f64) -> Duration {
         let busy = self.busy.iter().min().copied().unwrap_or_default().as_secs_f64();
-        let share = Duration::try_from_secs_f64(busy / rhythm.max_share).unwrap_or(Duration::MAX);
-        rhythm.interval.max(share.min(LONGEST_INTERVAL))
+        let share = Duration::try_from_secs_f64(busy / max_share).unwrap_or(Duration::MAX);
+        share.min(LONGEST_INTERVAL)
+    }
+
+    fn interval(&self, rhythm: config::Poll) -> Duration {
+        rhythm.interval.max(self.least(rhythm.max_share))
     }
 }
 
@@ -157,7 +223,7 @@ impl NamesWatch {
 
 /// What a connection showed about who really is behind it.
 #[derive(Debug)]
-pub(crate) struct PoolerWatch {
+struct PoolerWatch {
     since: Instant,
     pid: Option<Pid>,
     proof: Option<&'static str>,
@@ -203,6 +269,7 @@ impl Poller {
             names: NamesWatch::default(),
             hashes_asked: None,
             stretch: Stretch::default(),
+            turns: None,
         };
         (poller, receiver)
     }
@@ -228,6 +295,14 @@ impl Poller {
         self
     }
 
+    /// The same, at a pace that may change at any time.
+    pub fn with_pace(mut self, pace: watch::Receiver<Pace>) -> Self {
+        self.take_pace(*pace.borrow());
+        self.turns = Some(Turns::new(pace));
+        self.published.send_replace(Arc::new(self.view.clone()));
+        self
+    }
+
     /// Goes on with what databases told meanwhile.
     fn take_inspected(&mut self) {
         let Some(inspected) = &mut self.inspected else { return };
@@ -241,7 +316,9 @@ impl Poller {
     /// Never returns.
     pub async fn run(mut self) -> std::convert::Infallible {
         let mut attempt = 0;
+        self.rest(now(), Some(Duration::ZERO)).await;
         loop {
+            self.observe_asked();
             match self.connect().await {
                 Ok(connection) => {
                     let polls_before = self.view.polls.last_success;
@@ -253,8 +330,43 @@ impl Poller {
                 }
                 Err(error) => self.publish_failure(&error),
             }
-            sleep(self.backoff.delay(attempt, rand::random())).await;
+            let delay = self.backoff.delay(attempt, rand::random());
+            self.rest(now(), Some(delay)).await;
             attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Waits for the turn of the next poll: after a back-off, or an interval after the last one,
+    /// unless somebody wants it otherwise meanwhile. What is asked for out of turn still leaves the
+    /// server its share of the time.
+    async fn rest(&mut self, since: Instant, backoff: Option<Duration>) {
+        let Some(mut turns) = self.turns.take() else {
+            return sleep_until(since + backoff.unwrap_or(self.view.polls.interval)).await;
+        };
+        turns
+            .wait(|pace, is_asked| {
+                self.take_pace(pace);
+                if is_asked {
+                    return Some(since + self.stretch.least(self.rhythm.max_share));
+                }
+                let pause = backoff.unwrap_or(self.view.polls.interval);
+                (!pace.is_paused).then(|| since + pause)
+            })
+            .await;
+        self.turns = Some(turns);
+    }
+
+    /// Goes on at this pace.
+    fn take_pace(&mut self, pace: Pace) {
+        self.rhythm.interval = pace.interval;
+        self.view.polls.interval_configured = pace.interval;
+        self.view.polls.interval = self.stretch.interval(self.rhythm);
+    }
+
+    /// What comes now answers everybody who asked until now.
+    fn observe_asked(&mut self) {
+        if let Some(turns) = &mut self.turns {
+            turns.observe_asked();
         }
     }
 
@@ -262,11 +374,14 @@ impl Poller {
     async fn connect(&mut self) -> Result<Connection, PollError> {
         let dsn = self.server.dsn.clone();
         let patience = dsn.connect_timeout();
-        let mut connecting = std::pin::pin!(Connection::connect(&dsn));
+        let mut connecting = pin!(Connection::connect(&dsn));
         loop {
             match timeout(patience, &mut connecting).await {
                 Ok(outcome) => return outcome,
-                Err(_) => self.publish_failure(&PollError::ConnectTimeout(patience)),
+                Err(_) => {
+                    self.observe_asked();
+                    self.publish_failure(&PollError::ConnectTimeout(patience));
+                }
             }
         }
     }
@@ -279,6 +394,7 @@ impl Poller {
         loop {
             self.take_registry();
             self.take_inspected();
+            self.observe_asked();
             let started = now();
             match connection.fetch_sample(self.rhythm.timeout).await {
                 Ok(sample) => {
@@ -294,7 +410,7 @@ impl Poller {
                 Err(error) if connection.is_usable(&error) => self.publish_failure(&error),
                 Err(error) => return error,
             }
-            sleep_until(started + self.view.polls.interval).await;
+            self.rest(started, None).await;
         }
     }
 
@@ -450,7 +566,8 @@ impl Poller {
         polls.total += 1;
         polls.duration = Some(duration);
         polls.last_success = Some(sample.at_local);
-        polls.interval = self.stretch.interval(self.rhythm, sample);
+        self.stretch.observe(sample);
+        polls.interval = self.stretch.interval(self.rhythm);
         self.view.failure = None;
         self.view.pooled_connection = pooler.verdict();
         self.view.picture = Some(picture);
@@ -667,12 +784,12 @@ fn seconds(duration: Option<Duration>) -> Option<f64> {
 
 impl PoolerWatch {
     /// For a new connection.
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self { since: now(), pid: None, proof: None }
     }
 
     /// Looks for proof of a pooler in a sample that the connection fetched.
-    pub(crate) fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
+    fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
         let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
         if self.proof.is_some() {
             return;
@@ -697,7 +814,7 @@ impl PoolerWatch {
     }
 
     /// Proved, or no sign of it for a while; `None` before.
-    pub(crate) fn verdict(&self) -> Option<bool> {
+    fn verdict(&self) -> Option<bool> {
         match self.proof {
             Some(_) => Some(true),
             None if self.since.elapsed() >= POOLER_GRACE => Some(false),
@@ -713,7 +830,7 @@ pub fn local_now() -> Timestamp {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an edge: here time enters")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -803,25 +920,30 @@ mod tests {
     #[test]
     fn the_interval_stretches_when_polls_keep_the_server_busy() {
         let mut stretch = Stretch::default();
-        let interval = stretch.interval(rhythm(), &busy(Duration::from_millis(100)));
-        assert_eq!(interval, Duration::from_secs(5));
-        let interval = stretch.interval(rhythm(), &busy(Duration::from_millis(1)));
-        assert_eq!(interval, Duration::from_secs(1), "never below what is configured");
+        stretch.observe(&busy(Duration::from_millis(100)));
+        assert_eq!(stretch.interval(rhythm()), Duration::from_secs(5));
+        stretch.observe(&busy(Duration::from_millis(1)));
+        assert_eq!(
+            stretch.interval(rhythm()),
+            Duration::from_secs(1),
+            "never below what is configured"
+        );
     }
 
     #[test]
     fn one_stall_among_quick_polls_does_not_stretch_the_interval() {
         let mut stretch = Stretch::default();
         for time in [1, 1, 2000, 1, 3000, 1] {
-            let interval = stretch.interval(rhythm(), &busy(Duration::from_millis(time)));
-            assert_eq!(interval, Duration::from_secs(1), "{time} ms");
+            stretch.observe(&busy(Duration::from_millis(time)));
+            assert_eq!(stretch.interval(rhythm()), Duration::from_secs(1), "{time} ms");
         }
     }
 
     #[test]
     fn the_interval_ends_at_its_bound_however_small_the_share() {
         let rhythm = config::Poll { max_share: 1e-300, ..rhythm() };
-        let interval = Stretch::default().interval(rhythm, &busy(Duration::from_secs(1)));
-        assert_eq!(interval, LONGEST_INTERVAL);
+        let mut stretch = Stretch::default();
+        stretch.observe(&busy(Duration::from_secs(1)));
+        assert_eq!(stretch.interval(rhythm), LONGEST_INTERVAL);
     }
 }

@@ -1,7 +1,7 @@
 //! A few looks at servers by a command that comes and goes: each look is one snapshot.
 //!
-//! An edge. It looks through a running exporter, or connects by itself and folds samples as the
-//! poller does; whoever asks gets the same kind of snapshot either way. It asks no database for
+//! An edge. It looks through a running exporter, or has pollers of its own that poll when they are
+//! asked to; whoever asks gets the same kind of snapshot either way. It asks no database for
 //! values and tables: that takes longer than a few looks are worth. A server that cannot be
 //! looked at is in the snapshot as down, with the reason, and is tried again at the next look.
 
@@ -10,17 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
+use crate::backoff::Backoff;
 use crate::client::{self, ReadError};
 use crate::config::{self, Applications, Limits, Thresholds};
-use crate::fold::Fold;
-use crate::poller::{PoolerWatch, local_now};
-use crate::postgres::{Connection, PollError};
-use crate::registry::{HashCheck, Registry};
-use crate::sample::Sample;
+use crate::poller::{Pace, Poller, local_now};
+use crate::registry::Registry;
+use crate::reload::Loaded;
 use crate::snapshot::{Snapshot, parse_snapshot};
-use crate::view::{Failure, View, render_snapshot};
+use crate::view::{View, render_snapshot};
 
 /// Shorter pauses would measure the looking.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -30,22 +31,16 @@ pub enum Survey {
     /// A running exporter, and all that it watches.
     Exporter(client::Exporter),
     /// Servers, over connections of our own.
-    Servers(Vec<Watch>),
+    Servers(Looks),
 }
 
-/// One server and what was seen of it so far.
-pub struct Watch {
-    server: config::Server,
-    limit: Duration,
-    fold: Fold,
-    view: View,
-    connection: Option<Connection>,
-    /// Of this connection.
-    pooler: PoolerWatch,
-    /// Names were read once: what must be held is looked for in databases that nobody locks in.
-    has_names: bool,
-    /// The hashes that the server was asked for.
-    hashes_asked: Option<Arc<[HashCheck]>>,
+/// Servers, each with a poller that polls when it is asked to.
+pub struct Looks {
+    /// Those that do not run yet.
+    pollers: Vec<Poller>,
+    running: JoinSet<std::convert::Infallible>,
+    pace: watch::Sender<Pace>,
+    views: Vec<watch::Receiver<Arc<View>>>,
 }
 
 impl Survey {
@@ -58,53 +53,64 @@ impl Survey {
         limits: &Limits,
         thresholds: Thresholds,
     ) -> Self {
-        let watch = |server: config::Server| {
-            let name: Arc<str> = server.name.as_str().into();
-            let (registry, applications) = (registry.clone(), applications.clone());
-            let fold = Fold::new(name.clone(), registry, applications, limits, thresholds)
-                .with_poolers(server.poolers.clone());
-            let view = View { server: name, ..View::default() };
-            Watch {
-                server,
-                limit,
-                fold,
-                view,
-                connection: None,
-                pooler: PoolerWatch::new(),
-                has_names: false,
-                hashes_asked: None,
-            }
+        // Nobody polls for long here: the looks are as many and as far apart as they were asked for.
+        let rhythm = config::Poll { interval: SHORTEST_INTERVAL, timeout: limit, max_share: 1.0 };
+        let pace =
+            watch::Sender::new(Pace { interval: rhythm.interval, is_paused: true, asked: 0 });
+        let loaded = watch::Sender::new(Loaded {
+            registry: registry.clone(),
+            read_at: local_now(),
+            is_current: true,
+        });
+        let poller = |server: config::Server| {
+            let (loaded, applications) = (loaded.subscribe(), applications.clone());
+            let backoff = Backoff::default();
+            let (poller, view) =
+                Poller::new(server, rhythm, loaded, applications, limits, thresholds, backoff);
+            (poller.with_pace(pace.subscribe()), view)
         };
-        Self::Servers(servers.into_iter().map(watch).collect())
+        let (pollers, views) = servers.into_iter().map(poller).unzip();
+        Self::Servers(Looks { pollers, running: JoinSet::new(), pace, views })
     }
 
     /// Looks so many times, at this pace, and hands out each snapshot. Dropped before its end it
     /// leaves nothing behind.
+    ///
+    /// # Panics
+    ///
+    /// When a poller does.
     pub async fn look(
         &mut self,
         samples: NonZeroU32,
         interval: Duration,
         mut observe: impl FnMut(Snapshot),
     ) -> Result<(), ReadError> {
-        let mut ticks = tokio::time::interval(interval.max(SHORTEST_INTERVAL));
+        let interval = interval.max(SHORTEST_INTERVAL);
+        if let Self::Servers(looks) = self {
+            // A look stands for the time since the one before, up to two of these.
+            looks.pace.send_modify(|pace| pace.interval = interval);
+        }
+        let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for _ in 0..samples.get() {
             ticks.tick().await;
-            observe(self.fetch_snapshot(2 * interval).await?);
+            observe(self.fetch_snapshot().await?);
         }
         Ok(())
     }
 
-    /// Looks once. An error is one of the exporter's; servers have theirs in the snapshot. The look
-    /// stands for the time since the one before, up to `longest_gap`.
-    pub async fn fetch_snapshot(&mut self, longest_gap: Duration) -> Result<Snapshot, ReadError> {
+    /// Looks once. An error is one of the exporter's; servers have theirs in the snapshot.
+    async fn fetch_snapshot(&mut self) -> Result<Snapshot, ReadError> {
         match self {
             Self::Exporter(exporter) => exporter.fetch_snapshot().await,
-            Self::Servers(watches) => {
+            Self::Servers(looks) => {
                 let mut all = Snapshot::default();
-                let looks = watches.iter_mut().map(|watch| watch.fetch_snapshot(longest_gap));
-                for snapshot in join_all(looks).await {
-                    all.servers.extend(snapshot?.servers);
+                for view in looks.fetch_views().await {
+                    // However long names took to read, this picture was just drawn.
+                    let now = view.picture.as_ref().map_or_else(local_now, |it| it.at_local);
+                    // Through the same JSON as an exporter's: what one way shows the other shows too.
+                    let snapshot = parse_snapshot(&render_snapshot([&*view], now, true))?;
+                    all.servers.extend(snapshot.servers);
                 }
                 Ok(all)
             }
@@ -112,85 +118,28 @@ impl Survey {
     }
 }
 
-impl Watch {
-    async fn fetch_snapshot(&mut self, longest_gap: Duration) -> Result<Snapshot, ReadError> {
-        match self.fetch_sample().await {
-            Ok(sample) => {
-                self.fold.observe_pooled_connection(self.pooler.verdict() == Some(true));
-                let picture = self.fold.observe(&sample, longest_gap);
-                self.fold.fill(&mut self.view);
-                self.view.pooled_connection = self.pooler.verdict();
-                self.view.failure = None;
-                self.view.picture = Some(picture);
-            }
-            Err(error) => {
-                let text = error.to_string().into();
-                self.view.failure = Some(Failure { reason: error.reason(), text });
-                self.view.picture = None;
-            }
+impl Looks {
+    /// Asks for a poll of every server, and waits for all of them.
+    async fn fetch_views(&mut self) -> Vec<Arc<View>> {
+        for poller in self.pollers.drain(..) {
+            self.running.spawn(poller.run());
         }
-        // However long names took to read, this picture was just drawn.
-        let now = self.view.picture.as_ref().map_or_else(local_now, |picture| picture.at_local);
-        // Through the same JSON as an exporter's: what one way shows the other shows too.
-        Ok(parse_snapshot(&render_snapshot([&self.view], now, true))?)
-    }
-
-    async fn fetch_sample(&mut self) -> Result<Sample, PollError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        let sample = match connection.fetch_sample(self.limit).await {
-            Ok(sample) => sample,
-            Err(error) => {
-                if connection.is_usable(&error) {
-                    self.connection = Some(connection);
-                }
-                return Err(error);
+        let looks: Vec<_> =
+            self.views.iter().map(|view| (view.clone(), view.borrow().polls.total)).collect();
+        self.pace.send_modify(|pace| pace.asked += 1);
+        let looks = join_all(looks.into_iter().map(async |(mut view, before)| {
+            match view.wait_for(|view| view.polls.total > before).await {
+                Ok(view) => view.clone(),
+                // Its poller is gone, of which the others are told below.
+                Err(_) => std::future::pending().await,
             }
-        };
-        self.pooler.observe(&sample, connection.opened_at());
-        if !self.has_names || !self.fold.nameless(&sample).is_empty() {
-            // Without names the sample is still worth showing; only the connection may be lost.
-            match connection.fetch_names().await {
-                Ok(names) => {
-                    self.fold.observe_names(names);
-                    self.has_names = true;
-                }
-                Err(error) if connection.is_usable(&error) => {}
-                Err(_) => return Ok(sample),
-            }
+        }));
+        tokio::select! {
+            views = looks => views,
+            Some(ended) = self.running.join_next() => match ended {
+                Ok(never) => match never {},
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
         }
-        // The server's own hashes are what its sessions lock.
-        let checks = self.fold.hash_checks();
-        if self.hashes_asked.as_ref() != Some(checks) {
-            self.hashes_asked = Some(checks.clone());
-            match connection.fetch_hash_mismatches(checks).await {
-                Ok(mismatches) => self.fold.observe_server_hashes(mismatches),
-                Err(error) if connection.is_usable(&error) => {}
-                Err(_) => return Ok(sample),
-            }
-        }
-        self.connection = Some(connection);
-        Ok(sample)
-    }
-
-    async fn connect(&mut self) -> Result<Connection, PollError> {
-        let patience = self.server.dsn.connect_timeout();
-        let connecting = timeout(patience, Connection::connect(&self.server.dsn));
-        let mut connection =
-            connecting.await.map_err(|_| PollError::ConnectTimeout(patience))??;
-        self.pooler = PoolerWatch::new();
-        self.hashes_asked = None;
-        // What the server does not tell of itself stays unknown.
-        match connection.fetch_facts().await {
-            Ok(()) => {
-                self.view.facts = connection.facts().clone();
-                self.fold.observe_table_capacity(self.view.facts.table_capacity);
-            }
-            Err(error) if connection.is_usable(&error) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(connection)
     }
 }
