@@ -124,6 +124,13 @@ impl Watched {
     pub fn is_seen(&self) -> bool {
         self.server.up
     }
+
+    /// Whether all that was asked at the start has been answered, or will not be.
+    pub fn is_settled(&self) -> bool {
+        let is_answered = self.is_seen() || self.server.error.is_some();
+        let is_alone = !self.is_seen() || !matches!(self.origin, Origin::Own(Alone::NotYet(_)));
+        is_answered && is_alone
+    }
 }
 
 impl fmt::Display for Origin {
