@@ -19,8 +19,8 @@ use crate::poller::{PoolerWatch, local_now};
 use crate::postgres::{Connection, PollError};
 use crate::registry::{HashCheck, Registry};
 use crate::sample::Sample;
-use crate::snapshot::{Snapshot, parse_snapshot};
-use crate::view::{Failure, View, render_snapshot};
+use crate::snapshot::{Server, Snapshot};
+use crate::view::{Failure, View};
 
 /// Shorter pauses would measure the looking.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -101,19 +101,15 @@ impl Survey {
         match self {
             Self::Exporter(exporter) => exporter.fetch_snapshot().await,
             Self::Servers(watches) => {
-                let mut all = Snapshot::default();
-                let looks = watches.iter_mut().map(|watch| watch.fetch_snapshot(longest_gap));
-                for snapshot in join_all(looks).await {
-                    all.servers.extend(snapshot?.servers);
-                }
-                Ok(all)
+                let looks = watches.iter_mut().map(|watch| watch.fetch_server(longest_gap));
+                Ok(Snapshot { servers: join_all(looks).await })
             }
         }
     }
 }
 
 impl Watch {
-    async fn fetch_snapshot(&mut self, longest_gap: Duration) -> Result<Snapshot, ReadError> {
+    async fn fetch_server(&mut self, longest_gap: Duration) -> Server {
         match self.fetch_sample().await {
             Ok(sample) => {
                 self.fold.observe_pooled_connection(self.pooler.verdict() == Some(true));
@@ -131,8 +127,7 @@ impl Watch {
         }
         // However long names took to read, this picture was just drawn.
         let now = self.view.picture.as_ref().map_or_else(local_now, |picture| picture.at_local);
-        // Through the same JSON as an exporter's: what one way shows the other shows too.
-        Ok(parse_snapshot(&render_snapshot([&self.view], now, true))?)
+        Server::of(&self.view, now, true)
     }
 
     async fn fetch_sample(&mut self) -> Result<Sample, PollError> {

@@ -14,9 +14,8 @@ use super::{Figures, Remark, Status, Subject, Unknown, Verdict, full_at};
 use crate::finding::Severity;
 use crate::key::Key;
 use crate::sample::Pid;
-use crate::snapshot::LockTable;
+use crate::snapshot::{LockTable, SCHEMA, render_json};
 use crate::timestamp::Timestamp;
-use crate::view::{SCHEMA, render_json};
 
 /// More findings than this are for a machine to read.
 const LISTED: usize = 50;
