@@ -206,6 +206,40 @@ impl Chains {
         }
     }
 
+    /// Where the chains end that one of these is part of: each end once, who keeps most others waiting
+    /// first. One that waits for nobody is an end itself, if somebody waits for it.
+    pub fn ends<'a>(&self, ids: impl IntoIterator<Item = &'a SessionId>) -> Vec<Root> {
+        // Very many waiters share few lists.
+        let mut seen = HashSet::new();
+        let mut ends = BTreeSet::new();
+        for roots in ids.into_iter().filter_map(|id| self.node(id)).map(|it| self.graph.roots(it)) {
+            if seen.insert(roots.as_ptr()) {
+                ends.extend(roots.iter().map(|end| (Reverse(self.graph.behind(*end)), *end)));
+            }
+        }
+        ends.into_iter()
+            .filter(|(Reverse(behind), _)| *behind > 0)
+            .map(|(_, node)| self.name_root(node))
+            .collect()
+    }
+
+    /// Everybody who is in a chain with one of these: in front of it, behind it, or it itself.
+    pub fn in_chains_of<'a>(
+        &self,
+        ids: impl IntoIterator<Item = &'a SessionId>,
+    ) -> HashSet<&SessionId> {
+        let starts: Vec<Node> = ids.into_iter().filter_map(|id| self.node(id)).collect();
+        let (ahead, behind) = (self.graph.ahead_of(&starts), self.graph.behind_of(&starts));
+        let are_in = ahead.into_iter().zip(behind).map(|(ahead, behind)| ahead || behind);
+        self.sessions.iter().zip(are_in).filter(|(_, is_in)| *is_in).map(|(id, _)| id).collect()
+    }
+
+    /// The session that stands for this one: the leader of a parallel worker, else itself. `None` for
+    /// one that is in no chain.
+    pub fn member(&self, id: &SessionId) -> Option<&SessionId> {
+        self.node(id).map(|node| &self.sessions[node])
+    }
+
     /// The same chains, to be followed from those who are waited for.
     pub fn backwards(&self) -> Backwards<'_> {
         Backwards { chains: self, edges: self.graph.reversed() }
@@ -267,14 +301,14 @@ impl Chains {
             let named = named.entry(roots.as_ptr()).or_insert_with(|| {
                 let mut nodes = roots.to_vec();
                 nodes.sort_by_key(|node| (Reverse(self.graph.behind(*node)), *node));
-                let name = |node: Node| Root {
-                    id: self.sessions[node].clone(),
-                    is_in_cycle: self.graph.is_in_cycle(node),
-                };
-                nodes.into_iter().map(name).collect()
+                nodes.into_iter().map(|node| self.name_root(node)).collect()
             });
             self.roots.insert(*node, named.clone());
         }
+    }
+
+    fn name_root(&self, node: Node) -> Root {
+        Root { id: self.sessions[node].clone(), is_in_cycle: self.graph.is_in_cycle(node) }
     }
 }
 

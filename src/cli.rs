@@ -8,6 +8,7 @@
 pub mod check;
 pub mod registry;
 pub mod survey;
+pub mod top;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::duration::parse_duration;
 use crate::logging::{LogFormat, LogLevel};
@@ -46,6 +48,10 @@ pub enum Command {
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
 
+    /// Watch on a terminal who holds what, who waits, and who is at the root.
+    #[command(after_long_help = top::EXAMPLES)]
+    Top(Box<top::TopArgs>),
+
     /// Look now and say what is wrong, with the exit code of a monitoring plugin.
     #[command(after_long_help = check::EXAMPLES)]
     Check(check::CheckArgs),
@@ -56,6 +62,20 @@ pub enum Command {
 
     /// Names for keys: check registry files, list what they name, suggest entries for the rest.
     Registry(registry::RegistryArgs),
+
+    /// Print completions for a shell.
+    Completions(CompletionsArgs),
+
+    /// Print the man page, for man -l -.
+    Man,
+}
+
+/// Flags of `locks completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell: bash, elvish, fish, powershell or zsh
+    #[arg(value_enum, value_name = "SHELL", hide_possible_values = true)]
+    pub shell: Shell,
 }
 
 const SERVE_EXAMPLES: &str = "\

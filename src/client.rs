@@ -1,12 +1,17 @@
 //! The reader behind `--from`: gets the snapshot of a running exporter over HTTP.
 //!
-//! One request on one connection, with a bound on time and size. It knows where an exporter lives
+//! One request on one connection, with a bound on time and size, over TLS where the address says
+//! https. It knows where an exporter lives
 //! and what can go wrong on the way; what the bytes mean is [`snapshot`](crate::snapshot)'s
 //! business. A password in the address is sent and never shown: not in an error, nor in the debug
 //! form.
 
+mod trust;
+
 use std::fmt;
+use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -16,10 +21,15 @@ use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
-use crate::snapshot::{ParseSnapshotError, Snapshot, parse_snapshot};
+pub use self::trust::{Trust, TrustError};
+use crate::key::Key;
+use crate::snapshot::{Event, ParseSnapshotError, Snapshot, parse_events, parse_snapshot};
 
 /// For connecting, asking and reading together: an exporter answers from memory.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,29 +42,33 @@ const MAX_REASON_CHARS: usize = 200;
 
 const SNAPSHOT_PATH: &str = "/api/v1/locks";
 
+const EVENTS_PATH: &str = "/api/v1/events";
+
 /// Where a running exporter is.
 #[derive(Clone)]
 pub struct Exporter {
+    is_https: bool,
     host: String,
-    /// `None` where the address says none: 80, as for every address.
+    /// `None` where the address says none: 80 or 443, as for every address.
     port: Option<u16>,
     /// What stands before the exporter's own paths, without a slash at the end.
     prefix: String,
     /// `Basic …`, marked as a secret.
     authorization: Option<HeaderValue>,
+    /// For https.
+    trust: Option<Trust>,
 }
+
+/// What a request and its answer run over.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Why a text is not the address of an exporter. Never quotes it: there may be a password in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
-    /// TLS.
-    #[error(
-        "https is not supported yet: use http, over an SSH tunnel or a proxy on this machine where \
-         the network is not to be trusted"
-    )]
-    Https,
     /// No scheme.
-    #[error("an address begins with http://, as in http://db-1:10187")]
+    #[error("an address begins with http:// or https://, as in http://db-1:10187")]
     NoScheme,
     /// No host, or no number as port, or characters that no address has.
     #[error("not an address: write http://HOST:PORT, as in http://db-1:10187")]
@@ -77,6 +91,12 @@ pub enum ReadError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// Nobody is trusted, so that no certificate can be checked.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// Somebody who does not prove who they are, or does not speak TLS.
+    #[error("the TLS handshake failed: {}", trust::remedy(.0))]
+    Tls(#[source] io::Error),
     /// Somebody who says nothing, or too slowly.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Timeout,
@@ -99,10 +119,8 @@ impl Exporter {
     pub fn parse(text: &str) -> Result<Self, ParseAddressError> {
         let text = text.trim();
         let (scheme, rest) = text.split_once("://").ok_or(ParseAddressError::NoScheme)?;
-        if scheme.eq_ignore_ascii_case("https") {
-            return Err(ParseAddressError::Https);
-        }
-        if !scheme.eq_ignore_ascii_case("http") {
+        let is_https = scheme.eq_ignore_ascii_case("https");
+        if !is_https && !scheme.eq_ignore_ascii_case("http") {
             return Err(ParseAddressError::NoScheme);
         }
         if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -118,6 +136,7 @@ impl Exporter {
         };
         let (host, port) = parse_place(place).ok_or(ParseAddressError::Syntax)?;
         Ok(Self {
+            is_https,
             host,
             port,
             // Who copies it from a browser or a scrape configuration copies a path too.
@@ -128,7 +147,17 @@ impl Exporter {
                 .trim_end_matches('/')
                 .to_owned(),
             authorization: credentials.map(render_authorization).transpose()?,
+            trust: None,
         })
+    }
+
+    /// The same, with the certificates that an https address needs: those of a file alone, else those
+    /// that this machine trusts.
+    pub fn with_trust(mut self, file: Option<&Path>) -> Result<Self, TrustError> {
+        if self.is_https || file.is_some() {
+            self.trust = Some(Trust::load(file)?);
+        }
+        Ok(self)
     }
 
     /// Gets what it sees now.
@@ -138,11 +167,40 @@ impl Exporter {
         Ok(parse_snapshot(&body)?)
     }
 
-    async fn fetch(&self, path: &str) -> Result<Bytes, ReadError> {
-        let port = self.port.unwrap_or(80);
+    /// Gets what it saw happen to a key of a server lately, in every database, the newest first.
+    pub async fn fetch_events(
+        &self,
+        server: &str,
+        key: Key,
+        limit: usize,
+    ) -> Result<Vec<Event>, ReadError> {
+        let (server, key) = (encode_percent(server), encode_percent(&key.to_string()));
+        let path = format!("{EVENTS_PATH}?server={server}&key={key}&limit={limit}");
+        let body = timeout(PATIENCE, self.fetch(&path));
+        let body = body.await.map_err(|_| ReadError::Timeout)??;
+        Ok(parse_events(&body)?)
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, ReadError> {
+        let port = self.port.unwrap_or(if self.is_https { 443 } else { 80 });
         let stream = TcpStream::connect((self.host.as_str(), port))
             .await
             .map_err(|source| ReadError::Connect { no_port: self.port.is_none(), source })?;
+        if !self.is_https {
+            return Ok(Box::new(stream));
+        }
+        let trust = match &self.trust {
+            Some(trust) => trust.clone(),
+            None => Trust::load(None)?,
+        };
+        let invalid = |error| ReadError::Tls(io::Error::new(io::ErrorKind::InvalidInput, error));
+        let name = ServerName::try_from(self.host.clone()).map_err(invalid)?;
+        let connector = TlsConnector::from(trust.0);
+        Ok(Box::new(connector.connect(name, stream).await.map_err(ReadError::Tls)?))
+    }
+
+    async fn fetch(&self, path: &str) -> Result<Bytes, ReadError> {
+        let stream = self.connect().await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(ReadError::Http)?;
@@ -197,7 +255,8 @@ impl Exporter {
 /// The address without name and password.
 impl fmt::Display for Exporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.place(), self.prefix)
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.place(), self.prefix)
     }
 }
 
@@ -232,6 +291,19 @@ fn render_authorization(credentials: &str) -> Result<HeaderValue, ParseAddressEr
         .map_err(|_| ParseAddressError::Credentials)?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// For a value in a query: letters and digits stay.
+fn encode_percent(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 fn decode_percent(text: &str) -> Option<Vec<u8>> {
@@ -308,6 +380,7 @@ mod tests {
             ("http://proxy/locks/", "http://proxy/locks"),
             ("http://me:p%40ss@db-1:1", "http://db-1:1"),
             ("http://me:p@ss@db-1:1", "http://db-1:1"),
+            ("https://me:p%40ss@db-1:1/metrics", "https://db-1:1"),
         ];
         for (text, shown) in cases {
             assert_eq!(Exporter::parse(text).unwrap().to_string(), shown, "{text}");
@@ -316,12 +389,11 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_with_the_mend_and_not_quoted() {
-        use ParseAddressError::{Credentials, Https, NoScheme, Syntax};
+        use ParseAddressError::{Credentials, NoScheme, Syntax};
         let cases = [
             ("db-1:10187", NoScheme),
             ("", NoScheme),
             ("ftp://secret@db-1", NoScheme),
-            ("https://me:secret@db-1:10187", Https),
             ("http://", Syntax),
             ("http://:10187", Syntax),
             ("http://db-1:secret", Syntax),

@@ -18,6 +18,7 @@
 //! | [`cli`], [`config`], [`logging`] | flags as typed; a `Config` that only validation can make; log lines | reads files |
 //! | [`postgres`] | connection strings, the poll's SQL, rows → `Sample` | yes |
 //! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
+//! | [`printable`] | texts of others on a terminal | |
 //! | [`registry`] | names for keys: the YAML language and its functions, presets, who names a key | reads files |
 //! | [`tracker`] | samples → holds and waits: seen first, still here, gone; scope and age as far as evidence goes | |
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
@@ -84,6 +85,7 @@ pub mod postgres;
 pub mod duration;
 pub mod key;
 pub mod mode;
+pub mod printable;
 pub mod sample;
 pub mod timestamp;
 

@@ -5,6 +5,8 @@
 //! has beside the fields here is ignored: a newer exporter of the same schema may say more. A
 //! field that is left out for strangers reads like one that is unknown.
 
+mod event;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
+pub use self::event::{Event, Party as EventParty, parse_events};
 use crate::blocking::BlockerKind;
 use crate::finding::Severity;
 use crate::key::Key;
@@ -536,6 +539,12 @@ pub enum ParseSnapshotError {
 
 /// Reads a snapshot from its JSON.
 pub fn parse_snapshot(json: &[u8]) -> Result<Snapshot, ParseSnapshotError> {
+    parse_schema(json)?;
+    serde_json::from_slice(json).map_err(ParseSnapshotError::Broken)
+}
+
+/// Whether it is the JSON of an exporter, of a schema that is known.
+fn parse_schema(json: &[u8]) -> Result<(), ParseSnapshotError> {
     #[derive(Deserialize)]
     struct Head {
         schema: u64,
@@ -545,7 +554,7 @@ pub fn parse_snapshot(json: &[u8]) -> Result<Snapshot, ParseSnapshotError> {
     if schema != SCHEMA {
         return Err(ParseSnapshotError::Schema(schema));
     }
-    serde_json::from_slice(json).map_err(ParseSnapshotError::Broken)
+    Ok(())
 }
 
 fn decode_key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {

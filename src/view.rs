@@ -5,6 +5,7 @@
 //! the tracker knows, never from a connection.
 
 mod snapshot;
+mod target;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -22,8 +23,8 @@ use crate::memory::Memory;
 use crate::mode::Mode;
 use crate::order::Inversion;
 use crate::sample::{
-    Backend, ClientAddress, DatabaseOid, Facts, FailureReason, Names, Pid, PreparedTransaction,
-    RoleOid, Sample, State,
+    Backend, ClientAddress, DatabaseOid, Facts, FailureReason, LockRow, LockTag, Names, Pid,
+    PreparedTransaction, RoleOid, Sample, State,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -123,6 +124,11 @@ pub struct Picture {
     pub privileges_sufficient: Option<bool>,
     /// Who waits for whom.
     pub chains: Chains,
+    /// Where chains end that a key is part of, who keeps most others waiting first.
+    pub roots: Vec<Root>,
+    /// Who waits for a lock of another type and is in a chain that a key is part of, the longest
+    /// first.
+    pub other_waits: Vec<OtherWait>,
     /// Every backend, locks or none; empty when activity was not read.
     pub sessions: HashMap<Pid, Arc<Session>>,
 }
@@ -284,6 +290,27 @@ pub struct Root {
     pub blocks: usize,
 }
 
+/// Who waits for a lock of another type than advisory.
+#[derive(Clone, Debug)]
+pub struct OtherWait {
+    /// The backend; the leader of a parallel worker.
+    pub id: SessionId,
+    /// What is seen of it.
+    pub session: Arc<Session>,
+    /// What it waits for.
+    pub tag: LockTag,
+    /// The name of the database in which that is, where it is in one.
+    pub datname: Option<Arc<str>>,
+    /// The mode it asks for.
+    pub mode: Mode,
+    /// `waitstart`
+    pub since: Option<Timestamp>,
+    /// Whom it waits for directly: the first of them, holders before those ahead in the queue.
+    pub blocked_by: Vec<Blocker>,
+    /// How many there are of these.
+    pub blocker_count: usize,
+}
+
 /// How many of a waiter's blockers are named, and of everything else that may be as long as there
 /// are sessions: each of a thousand waiters for one key has up to a thousand.
 pub const NAMED: usize = 20;
@@ -365,6 +392,10 @@ impl Picture {
         for (id, wait) in tracker.waits() {
             locks.entry(id.key).or_default().1.push(scene.draw_waiter(id, wait));
         }
+        let on_keys = scene.find_on_keys(tracker);
+        let roots = chains.ends(on_keys.iter().copied());
+        let roots = roots.iter().map(|root| scene.draw_root(root)).collect();
+        let other_waits = scene.draw_other_waits(sample, tracker, names, &on_keys);
         let sessions = scene.sessions;
         Self {
             at: sample.at,
@@ -393,6 +424,8 @@ impl Picture {
                 backends.iter().all(|backend| backend.pid == sample.own_pid || !backend.is_hidden())
             }),
             sessions,
+            roots,
+            other_waits,
             chains,
         }
     }
@@ -491,6 +524,57 @@ impl<'a> Scene<'a> {
             is_in_cycle: root.is_in_cycle,
             blocks: self.chains.sessions_behind(&root.id),
         }
+    }
+
+    /// Who holds a key or waits for one; nobody where there are no chains that they could be part of.
+    fn find_on_keys<'b>(&'b self, tracker: &'b Tracker) -> Vec<&'b SessionId> {
+        if self.chains.waiters().next().is_none() {
+            return Vec::new();
+        }
+        let holds_key = |counts: &LockCounts| counts.contains_key("advisory");
+        let holders = self.locks.iter().filter(|(_, counts)| holds_key(counts)).map(|(id, _)| id);
+        holders.chain(tracker.waits().keys().map(|id| &id.waiter)).collect()
+    }
+
+    fn draw_other_waits(
+        &self,
+        sample: &Sample,
+        tracker: &Tracker,
+        names: &Names,
+        on_keys: &[&SessionId],
+    ) -> Vec<OtherWait> {
+        let rows: Vec<_> = sample.other_locks.iter().filter(|row| !row.granted).collect();
+        if rows.is_empty() || on_keys.is_empty() {
+            return Vec::new();
+        }
+        let chains = self.chains;
+        let involved = chains.in_chains_of(on_keys.iter().copied());
+        let draw = |row: &LockRow| {
+            let id = chains.member(&tracker.owner(row.pid, &row.transaction))?;
+            involved.contains(id).then(|| OtherWait {
+                id: id.clone(),
+                session: self.draw_session(id, None),
+                tag: row.tag.clone(),
+                datname: row
+                    .tag
+                    .database
+                    .and_then(|database| names.databases.get(&database))
+                    .map(|database| database.name.clone()),
+                mode: row.mode.clone(),
+                since: row.wait_start,
+                blocked_by: chains.blockers(id).take(NAMED).collect(),
+                blocker_count: chains.blocker_count(id),
+            })
+        };
+        let mut waits: Vec<OtherWait> = rows.into_iter().filter_map(draw).collect();
+        waits.sort_by(|a, b| {
+            let order = |wait: &OtherWait| (wait.since.is_none(), wait.since);
+            order(a).cmp(&order(b)).then_with(|| a.id.cmp(&b.id))
+        });
+        // Workers of one statement may wait for the same.
+        let mut seen = HashSet::new();
+        waits.retain(|wait| seen.insert((wait.id.clone(), wait.tag.clone(), wait.mode.clone())));
+        waits
     }
 
     /// A backend without activity is unknown but for what was seen of it before.

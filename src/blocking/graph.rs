@@ -103,6 +103,16 @@ impl Graph {
         reversed
     }
 
+    /// For each node, whether it is one of these or in front of one of them.
+    pub(super) fn ahead_of(&self, starts: &[Node]) -> Vec<bool> {
+        reached(starts, &self.edges)
+    }
+
+    /// For each node, whether it is one of these or behind one of them.
+    pub(super) fn behind_of(&self, starts: &[Node]) -> Vec<bool> {
+        reached(starts, &self.reversed())
+    }
+
     /// How much there is to walk through.
     #[cfg(test)]
     pub(super) fn edge_count(&self) -> usize {
@@ -231,6 +241,18 @@ impl Graph {
             bits.for_each(|(node, _)| self.behind[*node] -= 1);
         }
     }
+}
+
+/// For each node, whether it is one of these or can be reached from one of them.
+fn reached(starts: &[Node], edges: &[Vec<Node>]) -> Vec<bool> {
+    let mut is_reached = vec![false; edges.len()];
+    let mut open = starts.to_vec();
+    while let Some(node) = open.pop() {
+        if !std::mem::replace(&mut is_reached[node], true) {
+            open.extend_from_slice(&edges[node]);
+        }
+    }
+    is_reached
 }
 
 /// The union of sorted sets; one of them, if all others are in it: nearly always all are one.

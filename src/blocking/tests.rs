@@ -372,6 +372,59 @@ fn of_three_thousand_waiters_nobody_is_visited_twice() {
     assert!(edges < 40_000, "{edges}");
 }
 
+fn ends(chains: &Chains, of: &[i32]) -> String {
+    let of: Vec<SessionId> = of.iter().map(|pid| id(*pid)).collect();
+    let ends = chains.ends(&of);
+    ends.iter().map(|end| name(&end.id)).collect::<Vec<_>>().join(" ")
+}
+
+fn in_chains_of(chains: &Chains, of: &[i32]) -> Vec<String> {
+    let of: Vec<SessionId> = of.iter().map(|pid| id(*pid)).collect();
+    let mut found: Vec<_> = chains.in_chains_of(&of).into_iter().collect();
+    found.sort();
+    found.into_iter().map(name).collect()
+}
+
+#[test]
+fn chains_through_some_end_with_those_who_wait_for_nobody() {
+    // 11 waits for the key of 10, which waits for the transaction of 9; 8 waits for that of 7.
+    let chains = Table::default()
+        .key(10, 1, Mode::Exclusive, HELD)
+        .key(11, 1, Mode::Exclusive, since(30))
+        .row(9, 731, Mode::Exclusive, HELD)
+        .row(10, 731, Mode::Share, since(20))
+        .row(7, 732, Mode::Exclusive, HELD)
+        .row(8, 732, Mode::Share, since(10))
+        .chains();
+    assert_eq!(ends(&chains, &[10, 11]), "9");
+    assert_eq!(ends(&chains, &[10, 11, 7]), "9 7", "who keeps more waiting comes first");
+    assert_eq!(ends(&chains, &[12]), "");
+    assert_eq!(in_chains_of(&chains, &[10]), ["9", "10", "11"]);
+    assert_eq!(in_chains_of(&chains, &[7]), ["7", "8"]);
+    assert_eq!(in_chains_of(&chains, &[12]), [""; 0]);
+}
+
+#[test]
+fn whoever_only_waits_for_the_same_is_in_another_chain() {
+    let chains = Table::default()
+        .row(9, 731, Mode::Exclusive, HELD)
+        .row(10, 731, Mode::Share, since(20))
+        .row(11, 731, Mode::Share, since(30))
+        .chains();
+    assert_eq!(in_chains_of(&chains, &[10]), ["9", "10"]);
+    assert_eq!(in_chains_of(&chains, &[9]), ["9", "10", "11"]);
+}
+
+#[test]
+fn a_holder_that_keeps_nobody_waiting_is_no_end() {
+    let chains = Table::default()
+        .key(10, 1, Mode::Share, HELD)
+        .key(11, 1, Mode::Exclusive, HELD)
+        .key(12, 1, Mode::Share, since(30))
+        .chains();
+    assert_eq!(ends(&chains, &[10, 11, 12]), "11");
+}
+
 #[test]
 fn holders_without_waiters_make_no_chain() {
     let mut table = Table::default();

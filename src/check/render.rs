@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::{Figures, Remark, Status, Subject, Unknown, Verdict, full_at};
 use crate::finding::Severity;
 use crate::key::Key;
+use crate::printable::visible;
 use crate::sample::Pid;
 use crate::snapshot::LockTable;
 use crate::timestamp::Timestamp;
@@ -309,28 +310,12 @@ fn render_label(text: &str) -> String {
 
 /// One line, for a pager and a terminal. A `|` would begin performance data.
 fn clean(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '|' => line.push('\u{a6}'),
-            c if c.is_control() || turns_text(c) => line.extend(c.escape_default()),
-            c => line.push(c),
-        }
-    }
-    line
+    visible(text).replace('|', "\u{a6}")
 }
 
 /// The same for what has several lines, as faults of files have.
 fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
-}
-
-/// Breaks lines, or the direction of what follows, or is not seen, though it is no control character.
-const fn turns_text(c: char) -> bool {
-    matches!(
-        c,
-        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-    )
 }
 
 fn shorten(text: &str) -> String {

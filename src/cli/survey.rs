@@ -3,6 +3,7 @@
 //! It owns flags and their help only. [`survey`](crate::survey) does the looking.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,16 +18,9 @@ pub struct SurveyArgs {
     #[command(flatten)]
     pub connection: ConnectionArgs,
 
-    /// Read a running exporter at this address instead of connecting to a server
-    ///
-    /// As in http://db-1:10187, or http://NAME:PASSWORD@db-1:10187 where it asks for one.
-    #[arg(
-        long,
-        value_name = "URL",
-        help_heading = "Where to connect",
-        conflicts_with_all = ["dsn", "dsn_file"]
-    )]
-    pub from: Option<SecretText>,
+    /// Which exporter instead.
+    #[command(flatten)]
+    pub from: FromArgs,
 
     /// Which files.
     #[command(flatten)]
@@ -51,6 +45,28 @@ pub struct SurveyArgs {
         help_heading = "Looking"
     )]
     pub interval: Duration,
+}
+
+/// A running exporter.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Where to connect")]
+pub struct FromArgs {
+    /// Read a running exporter at this address instead of connecting to a server
+    ///
+    /// As in http://db-1:10187 or https://db-1:10187, or http://NAME:PASSWORD@db-1:10187 where it asks
+    /// for one.
+    #[arg(
+        long = "from",
+        value_name = "URL",
+        conflicts_with_all = ["dsn", "dsn_file"]
+    )]
+    pub url: Option<SecretText>,
+
+    /// Certificates to trust, in PEM, in place of those that this machine trusts
+    ///
+    /// Of the issuer of the certificate of an exporter at https://.
+    #[arg(long = "from.ca-file", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
 }
 
 fn parse_samples(text: &str) -> Result<NonZeroU32, &'static str> {

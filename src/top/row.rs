@@ -57,6 +57,8 @@ pub struct FoldId {
     pub datname: Arc<str>,
     /// The name that all of them have; `None` for keys without one.
     pub lock: Option<Arc<str>>,
+    /// The session that holds all of them, where a line stands for one session.
+    pub party: Option<PartyId>,
     /// What their holders call themselves.
     pub application_name: Option<Arc<str>>,
     /// What their holders do.

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::{Holder, Lock, NAMED, Picture, Root, Session, View, Waiter};
+use super::target::render_target;
+use super::{Holder, Lock, NAMED, OtherWait, Picture, Prepared, Root, Session, View, Waiter};
 use crate::blocking::{Blocker, BlockerKind};
 use crate::finding::{Finding, Gap, render_inversion};
 use crate::key::Key;
@@ -66,6 +67,7 @@ struct ServerJson<'a> {
     system_identifier: Option<&'a str>,
     polled_at: Option<Timestamp>,
     clock_offset_seconds: Option<f64>,
+    poll: Poll,
     looked_at: Option<LookedAt>,
     lock_table: LockTable,
     tcp_keepalives_idle_seconds: Option<u64>,
@@ -75,7 +77,15 @@ struct ServerJson<'a> {
     not_judged: Option<Vec<GapJson>>,
     lock_orders: Option<Vec<InversionJson<'a>>>,
     lock_orders_count: Option<usize>,
+    roots: Option<Vec<ChainRootJson<'a>>>,
+    other_waits: Option<Vec<OtherWaitJson<'a>>>,
     locks: Option<Vec<LockJson<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Poll {
+    interval_seconds: Option<f64>,
+    duration_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -204,6 +214,30 @@ struct WaiterJson<'a> {
     roots_count: usize,
 }
 
+#[derive(Serialize)]
+struct ChainRootJson<'a> {
+    pid: Option<Pid>,
+    #[serde(flatten)]
+    session: SessionJson<'a>,
+    prepared: Option<PreparedJson<'a>>,
+    in_cycle: bool,
+    blocks: usize,
+}
+
+#[derive(Serialize)]
+struct OtherWaitJson<'a> {
+    pid: Option<Pid>,
+    #[serde(flatten)]
+    session: SessionJson<'a>,
+    locktype: &'a str,
+    target: String,
+    mode: &'a Mode,
+    waiting_since: Option<Timestamp>,
+    waited_seconds: Option<f64>,
+    blocked_by: Vec<BlockerJson<'a>>,
+    blocked_by_count: usize,
+}
+
 /// A finding in words.
 #[derive(Serialize)]
 pub(crate) struct FindingJson {
@@ -295,6 +329,13 @@ impl<'a> ServerJson<'a> {
             system_identifier: view.facts.system_identifier.as_deref(),
             polled_at: picture.map(|picture| picture.at),
             clock_offset_seconds: picture.map(Picture::clock_offset_seconds),
+            poll: Poll {
+                // Whoever looks only now and then has none.
+                interval_seconds: Some(view.polls.interval)
+                    .filter(|interval| !interval.is_zero())
+                    .map(|interval| interval.as_secs_f64()),
+                duration_seconds: view.polls.duration.map(|duration| duration.as_secs_f64()),
+            },
             looked_at: picture.map(|picture| LookedAt {
                 databases: picture.databases,
                 rows: picture.rows_granted + picture.rows_waiting,
@@ -323,6 +364,13 @@ impl<'a> ServerJson<'a> {
                 newest.map(|one| InversionJson::of(one, details)).collect()
             }),
             lock_orders_count: picture.map(|picture| picture.inversions.len()),
+            roots: picture.map(|picture| {
+                picture.roots.iter().map(|root| ChainRootJson::of(root, details)).collect()
+            }),
+            other_waits: picture.map(|picture| {
+                let all = picture.other_waits.iter();
+                all.map(|wait| OtherWaitJson::of(wait, picture.at, details)).collect()
+            }),
             locks: picture.map(|picture| {
                 let all = picture.locks.iter().chain(&picture.free);
                 all.map(|lock| LockJson::of(lock, picture.at, details)).collect()
@@ -409,20 +457,7 @@ impl<'a> HolderJson<'a> {
             contended_since: holder.contended_since,
             has_written: holder.has_written,
             other_locks: OtherLocks::of(holder),
-            prepared: match &holder.id {
-                SessionId::Backend(_) => None,
-                SessionId::Prepared(_) | SessionId::Nameless(_) => Some(PreparedJson {
-                    gid: holder
-                        .prepared
-                        .as_ref()
-                        .filter(|_| details)
-                        .map(|prepared| &*prepared.transaction.gid),
-                    owner: details.then(|| {
-                        holder.prepared.as_ref().and_then(|prepared| prepared.owner.as_deref())
-                    }),
-                    prepared_at: holder.prepared.as_ref().map(|one| one.transaction.prepared_at),
-                }),
-            },
+            prepared: PreparedJson::of(&holder.id, holder.prepared.as_deref(), details),
             blocks: holder.blocks,
             blocks_through: holder.blocks_through.iter().map(|locktype| &**locktype).collect(),
             frees_next: holder
@@ -430,6 +465,48 @@ impl<'a> HolderJson<'a> {
                 .as_ref()
                 .map(|next| next.iter().take(NAMED).map(SessionId::pid).collect()),
             frees_next_count: holder.frees_next.as_ref().map(|next| next.len()),
+        }
+    }
+}
+
+impl<'a> PreparedJson<'a> {
+    /// `None` for a backend.
+    fn of(id: &SessionId, prepared: Option<&'a Prepared>, details: bool) -> Option<Self> {
+        match id {
+            SessionId::Backend(_) => None,
+            SessionId::Prepared(_) | SessionId::Nameless(_) => Some(Self {
+                gid: prepared.filter(|_| details).map(|prepared| &*prepared.transaction.gid),
+                owner: details.then(|| prepared.and_then(|prepared| prepared.owner.as_deref())),
+                prepared_at: prepared.map(|prepared| prepared.transaction.prepared_at),
+            }),
+        }
+    }
+}
+
+impl<'a> ChainRootJson<'a> {
+    fn of(root: &'a Root, details: bool) -> Self {
+        Self {
+            pid: root.id.pid(),
+            session: SessionJson::of(&root.session, details),
+            prepared: PreparedJson::of(&root.id, root.prepared.as_deref(), details),
+            in_cycle: root.is_in_cycle,
+            blocks: root.blocks,
+        }
+    }
+}
+
+impl<'a> OtherWaitJson<'a> {
+    fn of(wait: &'a OtherWait, at: Timestamp, details: bool) -> Self {
+        Self {
+            pid: wait.id.pid(),
+            session: SessionJson::of(&wait.session, details),
+            locktype: &wait.tag.locktype,
+            target: render_target(&wait.tag, wait.datname.as_deref()),
+            mode: &wait.mode,
+            waiting_since: wait.since,
+            waited_seconds: wait.since.map(|start| at.since(start).as_secs_f64()),
+            blocked_by: wait.blocked_by.iter().map(|one| BlockerJson::of(one, details)).collect(),
+            blocked_by_count: wait.blocker_count,
         }
     }
 }
@@ -777,6 +854,59 @@ mod tests {
             "sessions_count": 1,
         }]);
         assert_eq!(findings, &prepared);
+    }
+
+    #[test]
+    fn where_chains_end_is_told_of_the_whole_server() {
+        let (mut view, mut fold) = view_with(Registry::empty());
+        let mut sample = sample();
+        // 9 waits for the prepared one by another way, and 6 for somebody who is on no key.
+        let row = |pid: Option<i32>, id, granted: bool| LockRow {
+            tag: LockTag::of_transaction(TransactionId(id)),
+            pid: pid.map(Pid),
+            granted,
+            wait_start: (!granted).then(|| at(97)),
+            ..sample.other_locks[0].clone()
+        };
+        let rows = [row(Some(9), 731, false), row(Some(5), 732, true), row(Some(6), 732, false)];
+        sample.at = at(101);
+        sample.other_locks.extend(rows);
+        view.picture = Some(fold.observe(&sample, Duration::from_secs(1)));
+        view.polls.interval = Duration::from_secs(2);
+        view.polls.duration = Some(Duration::from_millis(3));
+
+        let server = render(&view, at(91), true);
+        assert_eq!(server["poll"], json!({ "interval_seconds": 2.0, "duration_seconds": 0.003 }));
+        let [prepared, idle] = [0, 1].map(|index| &server["roots"][index]);
+        assert_eq!(server["roots"].as_array().unwrap().len(), 2);
+        assert_eq!((&prepared["pid"], &prepared["blocks"]), (&Value::Null, &json!(2)));
+        let transaction = json!({
+            "gid": "order-4711", "owner": "billing", "prepared_at": "1970-01-01T00:01:32.000000Z",
+        });
+        assert_eq!(prepared["prepared"], transaction);
+        assert_eq!((&idle["pid"], &idle["blocks"]), (&json!(7), &json!(1)));
+        assert_eq!((&idle["usename"], &idle["in_cycle"]), (&json!("billing"), &json!(false)));
+        assert_eq!(idle["prepared"], Value::Null);
+        let waits = server["other_waits"].as_array().unwrap();
+        let [wait] = &waits[..] else { panic!("{waits:?}") };
+        assert_eq!((&wait["pid"], &wait["target"]), (&json!(9), &json!("transaction 731")));
+        assert_eq!(
+            (&wait["locktype"], &wait["mode"]),
+            (&json!("transactionid"), &json!("exclusive"))
+        );
+        assert_eq!(wait["waited_seconds"], json!(4.0));
+        let blocker = json!({ "pid": null, "gid": "order-4711", "kind": "hard", "certain": true });
+        assert_eq!(
+            (&wait["blocked_by"], &wait["blocked_by_count"]),
+            (&json!([blocker]), &json!(1))
+        );
+
+        let server = render(&view, at(91), false);
+        assert_eq!(server["roots"][0]["prepared"].get("gid"), None);
+        assert_eq!(server["roots"][1].get("usename"), None);
+        assert_eq!(server["other_waits"][0]["blocked_by"][0].get("gid"), None);
+        let down = View { picture: None, ..view };
+        assert_eq!(render(&down, at(91), false)["roots"], Value::Null);
     }
 
     #[test]

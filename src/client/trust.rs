@@ -1,0 +1,118 @@
+//! Whose certificates an exporter's is checked against, and what is said when it fails the check.
+//!
+//! The check is never left out. It owns the rustls configuration; sockets are the client's.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{CertificateError, ClientConfig, RootCertStore, crypto};
+
+/// Certificates that are trusted.
+#[derive(Clone)]
+pub struct Trust(pub(super) Arc<ClientConfig>);
+
+/// Why there is nobody to trust.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// A file that cannot be read, or that has something else in it.
+    #[error("cannot read certificates from {0}: write them as PEM", file.display())]
+    File {
+        /// Its path.
+        file: PathBuf,
+        /// What is wrong.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A file without certificates.
+    #[error("there is no certificate in {0}: it begins with -----BEGIN CERTIFICATE-----", file.display())]
+    Empty {
+        /// Its path.
+        file: PathBuf,
+    },
+    /// A certificate that is broken.
+    #[error("a certificate in {0} cannot be used", file.display())]
+    Certificate {
+        /// Its path.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: rustls::Error,
+    },
+    /// The system has no certificates.
+    #[error(
+        "this machine trusts no certificate: install its package of certificates (ca-certificates), \
+         or name a file with --from.ca-file or SSL_CERT_FILE"
+    )]
+    System,
+    /// TLS cannot be set up at all.
+    #[error("cannot set TLS up")]
+    Setup(#[source] rustls::Error),
+}
+
+impl Trust {
+    /// Those of a file alone, else those that this machine trusts.
+    pub fn load(file: Option<&Path>) -> Result<Self, TrustError> {
+        let roots = match file {
+            Some(file) => load_file(file)?,
+            None => load_system()?,
+        };
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(TrustError::Setup)?;
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+fn load_file(path: &Path) -> Result<RootCertStore, TrustError> {
+    let file = || path.to_owned();
+    let broken = |source| TrustError::File { file: file(), source };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(broken)? {
+        let certificate = certificate.map_err(broken)?;
+        roots
+            .add(certificate)
+            .map_err(|source| TrustError::Certificate { file: file(), source })?;
+    }
+    if roots.is_empty() { Err(TrustError::Empty { file: file() }) } else { Ok(roots) }
+}
+
+/// What of it cannot be read is left out, as every program does: hundreds are there.
+fn load_system() -> Result<RootCertStore, TrustError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() { Err(TrustError::System) } else { Ok(roots) }
+}
+
+/// What may be done about a handshake that failed.
+pub(super) fn remedy(error: &io::Error) -> &'static str {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(cause) = cause else {
+        return "is there a server without TLS at this port, for http://?";
+    };
+    match cause {
+        rustls::Error::InvalidCertificate(fault) => match fault {
+            CertificateError::UnknownIssuer => {
+                "its certificate is of nobody that is trusted here: name its issuer's with \
+                 --from.ca-file or SSL_CERT_FILE"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired, or the clock of this machine is wrong"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet, or the clock of this machine is wrong"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name: use that name in the address"
+            }
+            _ => "its certificate is not accepted",
+        },
+        rustls::Error::InvalidMessage(_) => {
+            "is there a server without TLS at this port, for http://?"
+        }
+        _ => "TLS 1.2 or 1.3 is needed",
+    }
+}

@@ -1,0 +1,174 @@
+//! What somebody does to a session, and what they are shown of it when they asked: over a short
+//! connection of its own, one statement each, so that the poll is never held up.
+//!
+//! A pid is given out again when its session ends. So the statement that sends the signal compares
+//! the start of the backend first, and whoever has the pid meanwhile is left alone. The function is
+//! called inside a `CASE`, which evaluates only the branch it takes; that is pinned by
+//! `a_pid_that_was_given_to_somebody_else_is_left_alone`. Prepared transactions have no pid, and so no
+//! way in here.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls};
+
+use super::connection::PollError;
+use super::dsn::Dsn;
+use crate::sample::Pid;
+use crate::timestamp::Timestamp;
+
+/// For connecting and for the statement together.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Of a query so many characters are fetched.
+const QUERY_CHARS: i32 = 2000;
+
+/// What is done to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Its statement is cancelled: `pg_cancel_backend()`.
+    Cancel,
+    /// It is ended: `pg_terminate_backend()`.
+    Terminate,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The signal was sent; what it does shows at the next poll.
+    Sent,
+    /// There is no such session any more.
+    Gone,
+    /// The pid belongs to another session now. It was left alone.
+    Reused,
+    /// The start of the session is hidden from our role, so it cannot be told from another.
+    Hidden,
+    /// It is the session that asks.
+    Own,
+}
+
+/// Why nothing became of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    /// No connection, or it broke.
+    #[error(transparent)]
+    Connection(#[from] PollError),
+    /// The server's words.
+    #[error("the server refuses: {0}")]
+    Refused(String),
+    /// It may have been done or not.
+    #[error("no answer within {} s: whether it was done shows at the next poll", PATIENCE.as_secs())]
+    Timeout,
+}
+
+/// What a session runs, as far as our role may know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The session.
+    pub pid: Pid,
+    /// `None` where it is hidden.
+    pub text: Option<String>,
+}
+
+impl Signal {
+    const fn statement(self) -> &'static str {
+        match self {
+            Self::Cancel => CANCEL,
+            Self::Terminate => TERMINATE,
+        }
+    }
+}
+
+/// The statement, but for the function that it calls.
+macro_rules! signal_statement {
+    ($function:literal) => {
+        concat!(
+            "SELECT CASE ",
+            "WHEN backend_start IS NULL THEN 'hidden' ",
+            "WHEN backend_start OPERATOR(pg_catalog.<>) $2::pg_catalog.timestamptz THEN 'reused' ",
+            "WHEN pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() THEN 'own' ",
+            "WHEN pg_catalog.",
+            $function,
+            "(pid) THEN 'sent' ELSE 'gone' END ",
+            "FROM pg_catalog.pg_stat_get_activity($1) WHERE pid OPERATOR(pg_catalog.=) $1"
+        )
+    };
+}
+
+const CANCEL: &str = signal_statement!("pg_cancel_backend");
+const TERMINATE: &str = signal_statement!("pg_terminate_backend");
+
+const QUERIES: &str = "SELECT pid, pg_catalog.left(query, $2) \
+     FROM pg_catalog.pg_stat_get_activity(NULL) \
+     WHERE pid OPERATOR(pg_catalog.=) ANY ($1)";
+
+/// What a role is shown of a session that it may not look into.
+const HIDDEN_QUERY: &str = "<insufficient privilege>";
+
+/// Sends a signal to a session, if it is still the one that began then.
+pub async fn send_signal(
+    dsn: &Dsn,
+    signal: Signal,
+    pid: Pid,
+    backend_start: Timestamp,
+) -> Result<Outcome, ActionError> {
+    let begun = backend_start.to_string();
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&pid.0, Type::INT4), (&begun, Type::TEXT)];
+    let rows =
+        ask(dsn, async |client| client.query_typed(signal.statement(), &parameters).await).await?;
+    let word = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose();
+    Ok(match word.map_err(PollError::from)? {
+        Some("sent") => Outcome::Sent,
+        Some("reused") => Outcome::Reused,
+        Some("hidden") => Outcome::Hidden,
+        Some("own") => Outcome::Own,
+        Some(_) | None => Outcome::Gone,
+    })
+}
+
+/// Fetches what sessions run. Sessions that are gone are left out.
+pub async fn fetch_queries(dsn: &Dsn, pids: &[Pid]) -> Result<Vec<Query>, ActionError> {
+    let pids: Vec<i32> = pids.iter().map(|pid| pid.0).collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&pids, Type::INT4_ARRAY), (&QUERY_CHARS, Type::INT4)];
+    let rows = ask(dsn, async |client| client.query_typed(QUERIES, &parameters).await).await?;
+    let query = |row: &tokio_postgres::Row| {
+        let text: Option<String> = row.try_get(1)?;
+        Ok(Query { pid: Pid(row.try_get(0)?), text: text.filter(|text| text != HIDDEN_QUERY) })
+    };
+    let queries: Result<Vec<Query>, tokio_postgres::Error> = rows.iter().map(query).collect();
+    Ok(queries.map_err(PollError::from)?)
+}
+
+/// One statement over a connection that ends with it.
+async fn ask(
+    dsn: &Dsn,
+    statement: impl AsyncFnOnce(&Client) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>,
+) -> Result<Vec<tokio_postgres::Row>, ActionError> {
+    let asking = async {
+        let config = dsn.connect_config().map_err(PollError::from)?;
+        let (client, driver) = config.connect(NoTls).await.map_err(PollError::Connect)?;
+        let answer = async {
+            let answer = statement(&client).await;
+            drop(client);
+            answer
+        };
+        // The driver moves the bytes, and ends when the client is gone.
+        let (answer, _) = futures_util::future::join(answer, driver).await;
+        answer.map_err(refusal)
+    };
+    timeout(PATIENCE, asking).await.unwrap_or(Err(ActionError::Timeout))
+}
+
+/// What the server does not allow is told in its words; everything else is weather.
+fn refusal(error: tokio_postgres::Error) -> ActionError {
+    match error.as_db_error() {
+        Some(said) if *said.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
+            let detail = said.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+            ActionError::Refused(format!("{}{detail}", said.message()))
+        }
+        Some(_) | None => ActionError::Connection(error.into()),
+    }
+}

@@ -1,0 +1,327 @@
+//! Acting on a session: whether it may be done, what has to be known before, and what became of it.
+//!
+//! What is asked is pure: from the picture and the selected row to the text of the question. Only
+//! [`Question::carry_out`] and [`fetch_queries`] go to the server, through `postgres`. A question is
+//! about one backend with its start; whatever the rows do meanwhile, the answer is about that one.
+//! A prepared transaction has no backend, and never becomes a question.
+
+use std::sync::Arc;
+
+use super::column::{Tone, application, render_held, render_waited, title};
+use super::list::keys_of;
+use super::row::{Party, Place, What};
+use super::source::{Origin, Watched};
+use crate::postgres::Dsn;
+use crate::postgres::action::{self, Outcome, Signal};
+use crate::sample::Pid;
+use crate::snapshot::{Holder, Lock, Server};
+use crate::timestamp::Timestamp;
+
+/// Of the keys of a session so many are named.
+const NAMED: usize = 3;
+
+/// What somebody wants to do to a session.
+pub type Verb = Signal;
+
+/// A question that one key answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    verb: Verb,
+    server: Arc<str>,
+    pid: Pid,
+    backend_start: Timestamp,
+    application_name: String,
+    lines: Vec<(Tone, String)>,
+}
+
+impl Question {
+    /// About the selected row, or why it cannot be asked.
+    pub fn of(
+        verb: Verb,
+        may_act: bool,
+        all: &[Watched],
+        place: &Place,
+    ) -> Result<Self, String> {
+        let watched = place.watched(all).ok_or("there is no row to act upon")?;
+        let party = target(all, place)?;
+        let server = &watched.server;
+        let Some(pid) = party.pid() else { return Err(prepared_remedy(party)) };
+        let by_hand = match verb {
+            Signal::Cancel => format!("SELECT pg_cancel_backend({})", pid.0),
+            Signal::Terminate => format!("SELECT pg_terminate_backend({})", pid.0),
+        };
+        if let Origin::Exporter { .. } = watched.origin {
+            return Err(format!("an exporter acts on nobody; on {}: {by_hand}", server.server));
+        }
+        if !may_act {
+            return Err(format!("acting takes --allow-kill; by hand: {by_hand}"));
+        }
+        if watched.lost.is_some() {
+            return Err("this picture is old: nobody is acted upon until there is a new one".into());
+        }
+        let Some(backend_start) = party.session().backend_start else {
+            return Err(format!(
+                "when session {} began is hidden from this role, so it cannot be told from a later \
+                 one with its pid: GRANT pg_read_all_stats TO the role",
+                pid.0
+            ));
+        };
+        Ok(Self {
+            verb,
+            server: server.server.clone(),
+            pid,
+            backend_start,
+            application_name: application(party.session().application_name.as_deref()).to_owned(),
+            lines: describe(verb, server, party),
+        })
+    }
+
+    /// The server of the session.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// In one line.
+    pub fn title(&self) -> String {
+        let Self { pid, application_name, server, .. } = self;
+        let verb = match self.verb {
+            Signal::Cancel => "Cancel the statement of",
+            Signal::Terminate => "End",
+        };
+        format!("{verb} session {} ({application_name}) on {server}?", pid.0)
+    }
+
+    /// What has to be known before, the most important first.
+    pub fn lines(&self) -> &[(Tone, String)] {
+        &self.lines
+    }
+
+    /// Does it, and says what became of it.
+    pub async fn carry_out(&self, dsn: &Dsn) -> Result<String, String> {
+        let outcome = action::send_signal(dsn, self.verb, self.pid, self.backend_start).await;
+        let (pid, name) = (self.pid.0, &self.application_name);
+        let who = format!("session {pid} ({name})");
+        match outcome {
+            Ok(Outcome::Sent) => Ok(match self.verb {
+                Signal::Cancel => format!("{who}: its statement was told to stop"),
+                Signal::Terminate => format!("{who} was told to end"),
+            }),
+            Ok(Outcome::Gone) => Ok(format!("{who} is gone already")),
+            Ok(Outcome::Reused) => Err(format!(
+                "pid {pid} belongs to another session now, which was left alone; {name} is gone"
+            )),
+            Ok(Outcome::Hidden) => Err(format!(
+                "when session {pid} began is hidden from this role: nothing was done; GRANT \
+                 pg_read_all_stats TO the role"
+            )),
+            Ok(Outcome::Own) => Err(format!("session {pid} is this program: nothing was done")),
+            Err(error) => Err(format!("{who}: {error}")),
+        }
+    }
+}
+
+/// What sessions run, or why that is not known; those that are gone are left out.
+pub async fn fetch_queries(
+    dsn: &Dsn,
+    pids: &[Pid],
+) -> Vec<(Pid, Result<Arc<str>, Arc<str>>)> {
+    match action::fetch_queries(dsn, pids).await {
+        Ok(queries) => queries
+            .into_iter()
+            .map(|query| {
+                let hidden = || "hidden: GRANT pg_read_all_stats TO the role".into();
+                (query.pid, query.text.map(Arc::from).ok_or_else(hidden))
+            })
+            .collect(),
+        Err(error) => {
+            let reason: Arc<str> = error.to_string().into();
+            pids.iter().map(|pid| (*pid, Err(reason.clone()))).collect()
+        }
+    }
+}
+
+/// Whom the row is about: of a key its only holder.
+fn target<'a>(all: &'a [Watched], place: &Place) -> Result<Party<'a>, String> {
+    let lock = place.lock(all);
+    let choose = || "several sessions hold it: choose one in the Sessions view (2)".to_owned();
+    match (&place.what, lock) {
+        (What::Server, _) => return Err("there is no row to act upon".to_owned()),
+        (What::Lock(_), Some(lock)) => match &lock.holders[..] {
+            [] => return Err("nobody holds it".to_owned()),
+            [holder] => return Ok(Party::Holder(lock, holder)),
+            _ => return Err(choose()),
+        },
+        (What::Fold(keys), Some(lock)) => {
+            let locks = all[place.server].server.locks.as_deref().unwrap_or_default();
+            let holders = keys.iter().filter_map(|key| locks.get(*key)?.holders.first());
+            let mut pids: Vec<Option<Pid>> = holders.map(|holder| holder.pid).collect();
+            pids.dedup();
+            return match (&pids[..], lock.holders.first()) {
+                ([_], Some(holder)) => Ok(Party::Holder(lock, holder)),
+                (_, _) => Err(choose()),
+            };
+        }
+        (_, _) => {}
+    }
+    // Lives as long as the pictures do, not as the place.
+    let gone = || "it is gone".to_owned();
+    let server = &all.get(place.server).ok_or_else(gone)?.server;
+    match (&place.what, lock) {
+        (What::Holder(_, holder), Some(lock)) => {
+            lock.holders.get(*holder).map(|holder| Party::Holder(lock, holder))
+        }
+        (What::Waiter(_, waiter), Some(lock)) => {
+            lock.waiters.get(*waiter).map(|waiter| Party::Waiter(lock, waiter))
+        }
+        (What::OtherWait(wait), _) => {
+            server.other_waits.as_ref().and_then(|all| all.get(*wait)).map(Party::OtherWait)
+        }
+        (What::Root(root), _) => {
+            server.roots.as_ref().and_then(|all| all.get(*root)).map(Party::Root)
+        }
+        (_, _) => None,
+    }
+    .ok_or_else(gone)
+}
+
+fn prepared_remedy(party: Party<'_>) -> String {
+    match party.prepared().and_then(|prepared| prepared.gid.as_deref()) {
+        Some(gid) => {
+            let gid = gid.replace('\'', "''");
+            format!(
+                "a prepared transaction has no session to end: COMMIT PREPARED '{gid}' or ROLLBACK \
+                 PREPARED '{gid}' in its database, whichever its transaction manager decided"
+            )
+        }
+        None => "a prepared transaction has no session to end: find its gid in \
+                 pg_prepared_xacts, then COMMIT PREPARED or ROLLBACK PREPARED in its database"
+            .to_owned(),
+    }
+}
+
+/// What has to be known before somebody says yes.
+fn describe(verb: Verb, server: &Server, party: Party<'_>) -> Vec<(Tone, String)> {
+    let mut lines = Vec::new();
+    let (held, awaited) = keys_of(server, &party.id());
+    let holder = held.iter().find_map(|lock| find_holder(lock, party));
+    lines.push((Tone::Plain, describe_held(&held, holder)));
+    for lock in &awaited {
+        let waited = lock.waiters.iter().find(|waiter| waiter.pid == party.pid());
+        let waited = waited.and_then(|waiter| waiter.waited_seconds);
+        lines.push((
+            Tone::Plain,
+            format!("It waits {} for {}.", render_waited(waited), title(lock)),
+        ));
+    }
+    if let Party::OtherWait(wait) = party {
+        let waited = render_waited(wait.waited_seconds);
+        lines.push((Tone::Plain, format!("It waits {waited} for {}.", wait.target)));
+    }
+    let blocks = match party {
+        Party::Root(root) => root.blocks,
+        Party::Holder(..) | Party::Waiter(..) | Party::OtherWait(_) => {
+            holder.map_or(0, |holder| holder.blocks)
+        }
+    };
+    lines.push((Tone::Plain, describe_freed(&held, party, blocks)));
+    lines.extend(warn(verb, &held, &awaited, holder, party));
+    lines
+}
+
+fn find_holder<'a>(lock: &'a Lock, party: Party<'_>) -> Option<&'a Holder> {
+    lock.holders.iter().find(|holder| holder.pid == party.pid())
+}
+
+fn describe_held(held: &[&Lock], holder: Option<&Holder>) -> String {
+    let Some(holder) = holder else { return "It holds no advisory lock.".to_owned() };
+    let names: Vec<String> = held.iter().take(NAMED).map(|lock| title(lock).into_owned()).collect();
+    let more = held.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("It holds {}{more}, the first for {}.", names.join(", "), render_held(holder))
+}
+
+/// Who would be let in, as far as that is known.
+fn describe_freed(held: &[&Lock], party: Party<'_>, blocks: usize) -> String {
+    let next: Vec<String> = held
+        .iter()
+        .filter_map(|lock| Some((lock, find_holder(lock, party)?.frees_next.as_ref()?)))
+        .flat_map(|(lock, next)| {
+            next.iter().flatten().map(move |pid| {
+                let waiter = lock.waiters.iter().find(|waiter| waiter.pid == Some(*pid));
+                let name = waiter.and_then(|waiter| waiter.session.application_name.as_deref());
+                format!("{} ({}) gets {}", pid.0, application(name), title(lock))
+            })
+        })
+        .collect();
+    let behind = match blocks {
+        0 => return "Nobody is seen to wait for it.".to_owned(),
+        1 => "1 session waits behind it".to_owned(),
+        many => format!("{many} sessions wait behind it"),
+    };
+    match &next[..] {
+        [] => format!("{behind}."),
+        next => {
+            let shown: Vec<&str> = next.iter().take(NAMED).map(String::as_str).collect();
+            let more = next.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{behind}; once it lets go {}{more}.", shown.join(", "))
+        }
+    }
+}
+
+fn warn(
+    verb: Verb,
+    held: &[&Lock],
+    awaited: &[&Lock],
+    holder: Option<&Holder>,
+    party: Party<'_>,
+) -> Vec<(Tone, String)> {
+    let mut lines = Vec::new();
+    let mut warn = |text: &str| lines.push((Tone::Warning, text.to_owned()));
+    let state = party.session().state.as_deref();
+    let is_pooled = held.iter().flat_map(|lock| &lock.findings).any(|finding| {
+        &*finding.finding == "pooled_backend"
+            && party.pid().is_some_and(|pid| finding.pids.contains(&pid))
+    });
+    let renamed = holder.and_then(|holder| {
+        let first = holder.first_application_name.as_deref()?;
+        (Some(first) != holder.session.application_name.as_deref()).then_some(first)
+    });
+    if let Some(first) = renamed {
+        warn(&format!(
+            "It was called {} when it was first seen with the lock: it may be a pooled connection, \
+             and another program's work on it ends too.",
+            application(Some(first))
+        ));
+    } else if is_pooled {
+        warn("It is a pooled connection: whatever runs on it now ends too.");
+    }
+    match (verb, state) {
+        (Signal::Cancel, Some(state)) if state.starts_with("idle") => {
+            warn(&format!("It is {state} and runs no statement: to cancel it changes nothing."));
+        }
+        (Signal::Cancel, _) if !awaited.is_empty() && held.is_empty() => {
+            warn("Its statement fails, and the holder is left alone.");
+        }
+        (Signal::Cancel, _) => {
+            warn(
+                "Its statement fails. A session-level lock stays held; a transaction-level one is \
+                 free when the transaction is rolled back.",
+            );
+        }
+        (Signal::Terminate, _) => {
+            if holder.is_some() {
+                warn("The program may go on working without the lock.");
+            }
+            if holder.is_some_and(|holder| holder.has_written == Some(true)) {
+                warn("What its transaction has written is rolled back.");
+            } else if state.is_some_and(|state| state != "idle") {
+                warn("Its transaction, if it is in one, is rolled back.");
+            }
+        }
+    }
+    if state.is_none() {
+        warn("What it does at the moment is hidden from this role.");
+    }
+    lines
+}
