@@ -449,6 +449,48 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
     Cli::from_arg_matches(&matches)
 }
 
+/// What a shell reads to complete commands and flags.
+pub fn render_completions(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "locks", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// One man page with every command and its flags.
+pub fn render_man() -> String {
+    let mut root = Cli::command();
+    root.build();
+    let mut page = Vec::new();
+    // A vector takes every byte.
+    let _ = clap_mangen::Man::new(root.clone()).render(&mut page);
+    let mut commands: Vec<clap::Command> = root.get_subcommands().cloned().collect();
+    while !commands.is_empty() {
+        let command = commands.remove(0);
+        let mut inner: Vec<clap::Command> = command.get_subcommands().cloned().collect();
+        if inner.is_empty() {
+            render_man_section(command, &mut page);
+        } else {
+            inner.append(&mut commands);
+            commands = inner;
+        }
+    }
+    String::from_utf8_lossy(&page).into_owned()
+}
+
+/// A command with its flags, under a heading of its own.
+fn render_man_section(command: clap::Command, page: &mut Vec<u8>) {
+    let title = command.get_bin_name().unwrap_or(command.get_name()).to_uppercase();
+    page.extend(format!(".SH \"{title}\"\n").bytes());
+    let man = clap_mangen::Man::new(command);
+    let mut parts = Vec::new();
+    let _ = man.render_description_section(&mut parts);
+    let _ = man.render_synopsis_section(&mut parts);
+    let _ = man.render_options_section(&mut parts);
+    let _ = man.render_extra_section(&mut parts);
+    // Sections of the command are parts of this page.
+    page.extend(String::from_utf8_lossy(&parts).replace("\n.SH ", "\n.SS ").replacen(".SH ", ".SS ", 1).bytes());
+}
+
 /// The pair `-7,9` would be taken for flags, which a number is not: it is put into parentheses,
 /// which the shell would have made somebody quote.
 fn with_parentheses(argument: OsString) -> OsString {
@@ -514,9 +556,12 @@ mod tests {
         let line = format!("locks serve {line}").trim_end().replace("  ", " ");
         match parse_line(&line).unwrap().command {
             Command::Serve(args) => args,
-            other @ (Command::Check(_) | Command::Explain(_) | Command::Registry(_)) => {
-                panic!("{other:?}")
-            }
+            other @ (Command::Top(_)
+            | Command::Check(_)
+            | Command::Explain(_)
+            | Command::Registry(_)
+            | Command::Completions(_)
+            | Command::Man) => panic!("{other:?}"),
         }
     }
 
@@ -532,6 +577,7 @@ mod tests {
         root.build();
         for path in [
             "serve",
+            "top",
             "check",
             "registry",
             "registry check",

@@ -3,18 +3,20 @@
 //! The only file that exits. 2 is the user's mistake, said before a port is bound or a server is
 //! asked; 1 is a failure at run time. `locks check` has the exit codes of a monitoring plugin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use pg_locks_exporter::check::{Status, Verdict};
 use pg_locks_exporter::cli::check::CheckArgs;
 use pg_locks_exporter::cli::registry::{self, ListArgs, RegistryCommand, SuggestArgs};
-use pg_locks_exporter::cli::survey::SurveyArgs;
+use pg_locks_exporter::cli::survey::{FromArgs, SurveyArgs};
+use pg_locks_exporter::cli::top::TopArgs;
 use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Applications, Config, Targets};
@@ -23,9 +25,15 @@ use pg_locks_exporter::registry::{Circumstances, Explainer, MAX_KEYS, Registry, 
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
-use pg_locks_exporter::snapshot::Snapshot;
+use pg_locks_exporter::snapshot::{Snapshot, render_servers};
 use pg_locks_exporter::state::StateFile;
 use pg_locks_exporter::survey::Survey;
+use pg_locks_exporter::postgres::Dsn;
+use pg_locks_exporter::timestamp::Timestamp;
+use pg_locks_exporter::top::column::{Column, Sort};
+use pg_locks_exporter::top::filter::Filter;
+use pg_locks_exporter::top::source::{self, Source, Subject, Watched};
+use pg_locks_exporter::top::{self, Ending, once};
 use pg_locks_exporter::{explain, logging, serve, server};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,12 +51,15 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => run_serve(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => Ok(run_check(&args)),
+        Command::Top(args) => run_top(&args),
         Command::Explain(args) => run_explain(&args),
         Command::Registry(args) => match args.command {
             RegistryCommand::Check(args) => run_registry_check(&args),
             RegistryCommand::List(args) => run_registry_list(&args),
             RegistryCommand::Suggest(args) => run_registry_suggest(&args),
         },
+        Command::Completions(args) => print(&cli::render_completions(args.shell)),
+        Command::Man => print(&cli::render_man()),
     };
     match outcome {
         Ok(code) => code,
@@ -122,6 +133,152 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     })?;
     runtime.shutdown_background();
     Ok(())
+}
+
+fn run_top(args: &TopArgs) -> Result<ExitCode, Failure> {
+    let sort = args.sort.as_deref().map(|text| Sort::parse(args.view, text));
+    let sort = sort.transpose().context("--sort").map_err(usage)?.unwrap_or_default();
+    let columns = args.columns.iter().map(|name| Column::parse(args.view, name));
+    let columns: Vec<Column> =
+        columns.collect::<Result<_, _>>().context("--columns").map_err(usage)?;
+    let (subject, dsns, interval) = open_pictures(args).map_err(usage)?;
+    let filter = Filter::parse(&args.filter);
+    let variable = |name: &str| std::env::var(name).ok();
+    let is_terminal = io::stdout().is_terminal() && variable("TERM").as_deref() != Some("dumb");
+    let is_script = args.once || args.json || !is_terminal;
+    if args.allow_kill && (is_script || !io::stdin().is_terminal()) {
+        let error = anyhow::anyhow!(
+            "--allow-kill asks before it acts, and there is no terminal to ask on: leave it out, or \
+             run SELECT pg_terminate_backend(PID) by hand"
+        );
+        return Err(usage(error));
+    }
+    let source = Source::start(subject, interval).map_err(failure)?;
+    if is_script {
+        let options = once::Options {
+            kind: args.view,
+            sort,
+            filter,
+            columns,
+            has_header: !args.no_header,
+        };
+        let repeats = args.json && !args.once && args.interval.is_some();
+        return runtime()?.block_on(print_pictures(source, &options, args.json, repeats));
+    }
+    let options = top::app::Options {
+        kind: args.view,
+        sort,
+        filter,
+        interval,
+        may_act: args.allow_kill,
+        shows_queries: args.show_queries,
+        is_colored: args.color.is_colored(variable, is_terminal),
+        is_ascii: !is_utf8(variable),
+    };
+    let ending = runtime()?.block_on(top::run(options, source, dsns)).map_err(failure)?;
+    Ok(match ending {
+        Ending::Quit => ExitCode::SUCCESS,
+        // As a shell tells that a signal ended somebody.
+        Ending::Signal(number) => ExitCode::from(u8::try_from(128 + number).unwrap_or(FAILURE)),
+    })
+}
+
+/// What is shown, where sessions may be acted upon, and how often to look. An error is the user's
+/// mistake.
+fn open_pictures(
+    args: &TopArgs,
+) -> anyhow::Result<(Subject, HashMap<Arc<str>, Dsn>, Duration)> {
+    const INTERVAL: Duration = Duration::from_secs(1);
+    if let Some(exporter) = open_exporter(&args.from)? {
+        return Ok((
+            Subject::Exporter(exporter),
+            HashMap::new(),
+            args.interval.unwrap_or(INTERVAL),
+        ));
+    }
+    let exporter = match args.exporter.expose() {
+        "none" => None,
+        url => Some(
+            Exporter::parse(url)
+                .context("--exporter")?
+                .with_trust(args.from.ca_file.as_deref())?,
+        ),
+    };
+    let targets = Targets::load(Some(&args.connection), &args.files)?;
+    let registry = Arc::new(Registry::load(&targets.registry_files, targets.limits.values)?);
+    for warning in &targets.warnings {
+        warn(warning);
+    }
+    let dsns = targets.servers.iter();
+    let dsns = dsns.map(|server| (server.name.as_str().into(), server.dsn.clone())).collect();
+    let interval = args.interval.unwrap_or(targets.poll.interval);
+    let subject = Subject::Servers(source::Targets {
+        servers: targets.servers,
+        poll: targets.poll,
+        registry,
+        applications: Arc::new(targets.applications),
+        limits: targets.limits,
+        thresholds: targets.thresholds,
+        exporter,
+    });
+    Ok((subject, dsns, interval))
+}
+
+/// Prints what is seen: once, or at each look until the reader has seen enough.
+async fn print_pictures(
+    mut source: Source,
+    options: &once::Options,
+    is_json: bool,
+    repeats: bool,
+) -> Result<ExitCode, Failure> {
+    /// What a shell tells of a program that Ctrl-C ended.
+    const INTERRUPTED: u8 = 130;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
+    let mut printed: Vec<Option<Timestamp>> = Vec::new();
+    loop {
+        let watched = tokio::select! {
+            watched = source.changed() => watched,
+            _ = interrupt.recv() => return Ok(ExitCode::from(INTERRUPTED)),
+        };
+        if !watched.iter().all(Watched::is_settled) {
+            continue;
+        }
+        let polled: Vec<_> = watched.iter().map(|one| one.server.polled_at).collect();
+        if repeats && polled == printed {
+            continue;
+        }
+        printed = polled;
+        let text = if is_json {
+            render_servers(watched.iter().map(|one| &*one.server))
+        } else {
+            once::render(options, &watched).into_bytes()
+        };
+        match write_out(&text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failure(error)),
+            Err(_) => return Ok(ExitCode::SUCCESS),
+            Ok(()) if repeats => {}
+            Ok(()) => {
+                let blind = watched.iter().filter(|one| !one.is_seen());
+                let mut is_blind = false;
+                for server in blind.map(|one| &one.server) {
+                    is_blind = true;
+                    let reason = server.error.as_deref().unwrap_or("no answer");
+                    warn(format_args!("{}: {reason}", server.server));
+                }
+                return Ok(if is_blind { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS });
+            }
+        }
+    }
+}
+
+/// Whether the locale has the characters that trees are drawn with.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let names = ["LC_ALL", "LC_CTYPE", "LANG"];
+    let locale = names.into_iter().find_map(|name| variable(name).filter(|text| !text.is_empty()));
+    locale.is_some_and(|locale| {
+        let locale = locale.to_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
 }
 
 fn run_explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
@@ -258,8 +415,7 @@ struct Lookout {
 impl Lookout {
     /// Reads files; nothing is asked yet. An error is the user's mistake.
     fn new(args: &SurveyArgs) -> anyhow::Result<Self> {
-        let exporter = args.from.as_ref().map(|url| Exporter::parse(url.expose()));
-        let exporter = exporter.transpose().context("--from")?;
+        let exporter = open_exporter(&args.from)?;
         let connection = exporter.is_none().then_some(&args.connection);
         let targets = Targets::load(connection, &args.files)?;
         let registry = Registry::load(&targets.registry_files, targets.limits.values);
@@ -282,6 +438,13 @@ impl Lookout {
         };
         Ok(Self { survey, from, registry, applications })
     }
+}
+
+/// Whom `--from` names; nothing is asked yet.
+fn open_exporter(from: &FromArgs) -> anyhow::Result<Option<Exporter>> {
+    let Some(url) = &from.url else { return Ok(None) };
+    let exporter = Exporter::parse(url.expose()).context("--from")?;
+    Ok(Some(exporter.with_trust(from.ca_file.as_deref())?))
 }
 
 /// For a command that comes and goes.

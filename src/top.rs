@@ -86,9 +86,9 @@ pub async fn run(
     loop {
         asked.ask(&app, &source, &dsns, &mut pending);
         terminal.draw(|frame| {
-            let measure = screen::measure(&app, frame.area());
-            app.observe_measure(measure);
-            screen::draw(&app, local_now(), frame);
+            let now = local_now();
+            app.observe_measure(screen::measure(&app, now, frame.area()));
+            screen::draw(&app, now, frame);
         })?;
         tokio::select! {
             key = keys.next() => {
@@ -214,7 +214,10 @@ impl Asked {
             self.waits_for_history = true;
             self.history = Some(lock.clone());
             let fetching = source.fetch_history(lock.clone());
-            pending.push(Box::pin(async move { Answer::History(lock, fetching.await) }));
+            pending.push(Box::pin(async move {
+                let history = fetching.await;
+                Answer::History(lock, history)
+            }));
         }
         if let Some((server, pids)) = app.wanted_queries()
             && !self.waits_for_queries

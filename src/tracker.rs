@@ -183,6 +183,17 @@ pub enum Scope {
     Unknown,
 }
 
+impl Scope {
+    /// In JSON and everywhere else.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Transaction => "transaction",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What one sample changed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {

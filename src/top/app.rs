@@ -38,14 +38,18 @@ const INTERVALS: [Duration; 9] = [
 pub struct Options {
     /// The view that is shown first.
     pub kind: ViewKind,
-    /// How the rows of that view are sorted; `None` for the worst first.
-    pub sort: Option<Sort>,
+    /// How the rows of that view are sorted.
+    pub sort: Sort,
     /// Which rows are shown.
     pub filter: Filter,
     /// Between two looks.
     pub interval: Duration,
     /// Sessions may be cancelled and ended.
     pub may_act: bool,
+    /// Colours are used.
+    pub is_colored: bool,
+    /// The terminal has no other characters than ASCII.
+    pub is_ascii: bool,
     /// Query texts are shown.
     pub shows_queries: bool,
 }
@@ -91,7 +95,7 @@ pub enum Screen {
 /// Where one is in a view.
 #[derive(Debug, Default)]
 struct ViewState {
-    sort: Option<Sort>,
+    sort: Sort,
     selected: Option<RowId>,
     /// Of the selected row, and of the row that takes its place when it is gone.
     index: usize,
@@ -192,8 +196,8 @@ impl App {
         self.rows.get(self.view().index)
     }
 
-    /// How the rows are sorted; `None` for the worst first.
-    pub const fn sort(&self) -> Option<Sort> {
+    /// How the rows are sorted.
+    pub const fn sort(&self) -> Sort {
         self.view().sort
     }
 
@@ -351,9 +355,9 @@ impl App {
             Action::Unfold => self.fold(false),
             Action::Fold => self.fold(true),
             Action::SortBy(direction) => {
-                self.sort_by(Sort::neighbour(self.kind, self.sort(), direction));
+                self.sort_by(self.sort().neighbour(self.kind, direction));
             }
-            Action::Invert => self.sort_by(Some(Sort::inverted(self.kind, self.sort()))),
+            Action::Invert => self.sort_by(self.sort().inverted()),
             Action::Edit(edit) => self.edit(edit),
             Action::Cancel => self.ask(Verb::Cancel),
             Action::Terminate => self.ask(Verb::Terminate),
@@ -424,7 +428,7 @@ impl App {
                 *line = motion.from(*line, page, usize::MAX)
             }
             Screen::Sort(index) => {
-                *index = motion.from(*index, page, Sort::choices(self.kind).len());
+                *index = motion.from(*index, page, self.kind.columns().len());
             }
             Screen::View | Screen::Filter(_) => {
                 self.select(motion.from(self.view().index, page, self.rows.len()));
@@ -446,8 +450,9 @@ impl App {
                 }
             }
             Screen::Sort(index) => {
-                let sort = Sort::choices(self.kind).get(index).copied();
-                self.sort_by(sort);
+                if let Some(column) = self.kind.columns().get(index) {
+                    self.sort_by(Sort::by(*column));
+                }
             }
             Screen::View
             | Screen::Filter(_)
@@ -502,13 +507,16 @@ impl App {
     }
 
     fn open_sort(&mut self) {
-        let present = self.sort().unwrap_or_else(|| Sort::worst(self.kind));
-        let choices = Sort::choices(self.kind);
-        let index = choices.iter().position(|sort| sort.column == present.column);
+        let columns = self.kind.columns();
+        if columns.is_empty() {
+            self.tell("the tree has an order of its own: who keeps most others waiting comes first");
+            return;
+        }
+        let index = columns.iter().position(|column| *column == self.sort().column);
         self.screen = Screen::Sort(index.unwrap_or(0));
     }
 
-    fn sort_by(&mut self, sort: Option<Sort>) {
+    fn sort_by(&mut self, sort: Sort) {
         self.view_mut().sort = sort;
         self.list();
     }

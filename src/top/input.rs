@@ -6,7 +6,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::view::ViewKind;
+use super::column::ViewKind;
 
 /// What keys are for at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

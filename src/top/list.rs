@@ -195,7 +195,7 @@ fn sorted(groups: Vec<(Row, Vec<Row>)>, all: &[Watched], sort: Sort) -> Vec<Row>
 }
 
 /// Within its server: holders before waiters.
-const fn first_index(place: &Place) -> (usize, bool, usize) {
+fn first_index(place: &Place) -> (usize, bool, usize) {
     match &place.what {
         What::Lock(lock) => (*lock, false, 0),
         What::Holder(lock, holder) => (*lock, false, *holder),

@@ -27,9 +27,9 @@ use crate::event::{Filter, render_events};
 use crate::poller::{Pace, Poller, Turns, local_now, now};
 use crate::registry::Registry;
 use crate::reload::Loaded;
-use crate::snapshot::{Event, ParseSnapshotError, Server, Snapshot, parse_events, parse_snapshot};
+use crate::snapshot::{ParseSnapshotError, Server, Snapshot, parse_snapshot};
 use crate::timestamp::Timestamp;
-use crate::top::history::History;
+use crate::top::history::{History, of_database, parse_history};
 use crate::top::merge::{self, Mismatch};
 use crate::top::row::LockId;
 use crate::view::{View, render_snapshot};
@@ -124,6 +124,13 @@ impl Watched {
     /// Whether there was a picture at all.
     pub fn is_seen(&self) -> bool {
         self.server.up
+    }
+
+    /// Whether all that was asked at the start has been answered, or will not be.
+    pub fn is_settled(&self) -> bool {
+        let is_answered = self.is_seen() || self.server.error.is_some();
+        let is_alone = !self.is_seen() || !matches!(self.origin, Origin::Own(Alone::NotYet(_)));
+        is_answered && is_alone
     }
 }
 
@@ -639,19 +646,13 @@ impl Desk {
         let views = self.views.iter().map(|view| view.borrow().clone());
         let view = views.into_iter().find(|view| view.server == lock.server)?;
         let filter = Filter { key: Some(lock.key), limit: HISTORY, ..Filter::default() };
-        let events = parse_events(&render_events([&*view], &filter, true));
-        Some(events.map(|events| of_database(events, lock)).map_err(|error| error.to_string()))
+        let json = render_events([&*view], &filter, true);
+        Some(parse_history(&json, &lock.datname))
     }
 }
 
 async fn ask(exporter: &client::Exporter, name: &str, lock: &LockId) -> History {
     let events = exporter.fetch_events(name, lock.key, HISTORY).await;
     let events = events.map_err(|error| render_chain(&error))?;
-    Ok(of_database(events, lock))
-}
-
-/// A key is another lock in another database.
-fn of_database(mut events: Vec<Event>, lock: &LockId) -> Vec<Event> {
-    events.retain(|event| event.datname == lock.datname);
-    events
+    Ok(of_database(events, &lock.datname))
 }

@@ -1,0 +1,241 @@
+//! State → screen: what everything looks like, at any size.
+//!
+//! Pure: it draws the state into ratatui's buffer, and the clock is an argument. From top to bottom
+//! there is a header (which servers, how old, what is wrong), the view, what is worst about the
+//! selected row with its remedy, and the keys. A pane or a question lies over the view.
+//!
+//! ```text
+//! server, version, role, where it comes from          header
+//! polled 0.4s ago in 3ms …; findings
+//! LOCK       HELD BY     STATE     HELD  …            view, or what lies over it
+//! report     billing-a   idle      ≥ 5m12s
+//! stuck: session 123 (billing-a) has been idle …      strip
+//! remedy: SELECT pg_terminate_backend(123); …
+//! q quit  ? help  Enter detail  / filter …            footer
+//! ```
+
+mod dialog;
+mod header;
+mod palette;
+mod strip;
+mod table;
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget as _;
+
+use self::palette::Palette;
+pub(super) use self::strip::tell;
+use super::app::{App, Screen};
+use super::column::{Cell, ViewKind};
+use super::detail;
+use super::list::Row;
+use super::tree;
+use crate::printable::{fit, visible, width};
+use crate::timestamp::Timestamp;
+
+/// What fits on the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measure {
+    /// Rows of the view, or lines of what lies over it.
+    pub page: usize,
+    /// Of a pane: from which line on it is shown at the furthest.
+    pub last_line: usize,
+}
+
+/// Where everything is.
+struct Layout {
+    header: Rect,
+    body: Rect,
+    strip: Rect,
+    footer: Rect,
+}
+
+impl Layout {
+    fn of(app: &App, area: Rect, now: Timestamp) -> Self {
+        let rows = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX);
+        let footer = area.height.min(1);
+        let mut left = area.height - footer;
+        // The view is what one came for: on a small screen everything else gives way.
+        let header = rows(header::lines(app, now, area.width).len()).min(left / 3).max(left.min(1));
+        left -= header;
+        let is_over = matches!(app.screen(), Screen::Detail(_) | Screen::Help(_));
+        let strip = match is_over {
+            true => 0,
+            false => rows(strip::lines(app, area.width).len()).min(left / 3),
+        };
+        let body = left - strip;
+        let place = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
+        Self {
+            header: place(0, header),
+            body: place(header, body),
+            strip: place(header + body, strip),
+            footer: place(header + body + strip, footer),
+        }
+    }
+}
+
+/// What fits on a screen of this size.
+pub fn measure(app: &App, now: Timestamp, area: Rect) -> Measure {
+    let body = Layout::of(app, area, now).body;
+    let lines = usize::from(body.height);
+    match app.screen() {
+        Screen::Detail(_) => {
+            let all = detail::lines(app, now, usize::from(area.width)).len();
+            Measure { page: lines, last_line: all.saturating_sub(lines) }
+        }
+        Screen::Help(_) => {
+            let all = dialog::help(app, usize::from(area.width)).len();
+            Measure { page: lines, last_line: all.saturating_sub(lines) }
+        }
+        Screen::View | Screen::Filter(_) | Screen::Sort(_) | Screen::Confirm(_) => {
+            let headings = usize::from(app.kind() != ViewKind::Tree);
+            Measure { page: lines.saturating_sub(headings), last_line: 0 }
+        }
+    }
+}
+
+/// Draws everything.
+pub fn draw(app: &App, now: Timestamp, frame: &mut Frame<'_>) {
+    render(app, now, frame.area(), frame.buffer_mut());
+}
+
+/// The same into a buffer.
+pub fn render(app: &App, now: Timestamp, area: Rect, buffer: &mut Buffer) {
+    let palette = Palette::new(app.options().is_colored);
+    let layout = Layout::of(app, area, now);
+    put_lines(&header::lines(app, now, area.width), &palette, layout.header, buffer);
+    match app.screen() {
+        Screen::Detail(from) => {
+            let lines = detail::lines(app, now, usize::from(area.width));
+            put_lines(lines.get(*from..).unwrap_or_default(), &palette, layout.body, buffer);
+        }
+        Screen::Help(from) => {
+            let lines = dialog::help(app, usize::from(area.width));
+            put_lines(lines.get(*from..).unwrap_or_default(), &palette, layout.body, buffer);
+        }
+        Screen::View | Screen::Filter(_) | Screen::Sort(_) | Screen::Confirm(_) => {
+            render_view(app, &palette, layout.body, buffer);
+            put_lines(&strip::lines(app, area.width), &palette, layout.strip, buffer);
+        }
+    }
+    match app.screen() {
+        Screen::Sort(index) => dialog::render_sort(app, *index, &palette, layout.body, buffer),
+        Screen::Confirm(question) => {
+            // The question may need all there is.
+            let place = Rect { height: area.height - layout.footer.height, ..area };
+            dialog::render_question(question, &palette, place, buffer);
+        }
+        Screen::View | Screen::Filter(_) | Screen::Detail(_) | Screen::Help(_) => {}
+    }
+    put_lines(&[strip::footer(app, area.width)], &palette, layout.footer, buffer);
+}
+
+fn render_view(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    if app.rows().is_empty() {
+        let lines = wrap_all(&header::nothing(app), usize::from(area.width));
+        put_lines(&lines, palette, area, buffer);
+        return;
+    }
+    match app.kind() {
+        ViewKind::Locks | ViewKind::Sessions => table::render(app, palette, area, buffer),
+        ViewKind::Tree => render_tree(app, palette, area, buffer),
+    }
+}
+
+fn render_tree(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    let several = app.watched().len() > 1;
+    for (number, y) in (app.offset()..app.rows().len()).zip(area.top()..area.bottom()) {
+        let row = &app.rows()[number];
+        let line = tree_line(app, row, several);
+        let place = Rect { y, height: 1, ..area };
+        put_cells(&line, palette, place, buffer);
+        if app.selected_index() == Some(number) {
+            buffer.set_style(place, palette.selected());
+        }
+    }
+}
+
+/// A line of the tree with its guides; of several servers a root says which.
+fn tree_line(app: &App, row: &Row, several: bool) -> Vec<Cell> {
+    let mut cells = tree::line(row, app.watched());
+    let Some(branch) = &row.branch else { return cells };
+    if let Some(first) = cells.first_mut() {
+        first.text.insert_str(0, &branch.guides(app.options().is_ascii));
+    }
+    if several
+        && branch.depth == 0
+        && let Some(watched) = row.place.watched(app.watched())
+    {
+        cells.push(Cell { text: format!("on {}", watched.server.server), ..Cell::default() });
+    }
+    cells
+}
+
+/// Cells beside each other, cut where the line ends.
+fn put_cells(cells: &[Cell], palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    let mut left = usize::from(area.width);
+    let mut spans: Vec<Span<'_>> = Vec::new();
+    for (index, cell) in cells.iter().enumerate() {
+        let gap = if index == 0 { 0 } else { 2 };
+        if left <= gap {
+            break;
+        }
+        let text = visible(&cell.text);
+        let text = fit(&text, left - gap).into_owned();
+        left -= gap + width(&text);
+        spans.push(Span::raw(" ".repeat(gap)));
+        spans.push(Span::styled(text, palette.tone(cell.tone)));
+    }
+    Line::from(spans).render(area, buffer);
+}
+
+/// Lines below each other, each cut where it ends.
+fn put_lines(lines: &[Vec<Cell>], palette: &Palette, area: Rect, buffer: &mut Buffer) {
+    for (cells, y) in lines.iter().zip(area.top()..area.bottom()) {
+        put_cells(cells, palette, Rect { y, height: 1, ..area }, buffer);
+    }
+}
+
+/// A text in lines of this width, broken between words where it can be.
+fn wrap(cell: &Cell, columns: usize) -> Vec<Vec<Cell>> {
+    let text = visible(&cell.text);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split_inclusive(' ') {
+        if !line.is_empty() && width(&line) + width(word.trim_end()) > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        line.push_str(word);
+        // A word that is longer than a line: a query, a key of some extension.
+        while width(line.trim_end()) > columns.max(1) {
+            let mut taken = 0;
+            let end = line
+                .char_indices()
+                .find(|(_, c)| {
+                    taken += unicode_width::UnicodeWidthChar::width(*c).unwrap_or(0);
+                    taken > columns.max(1)
+                })
+                .map_or(line.len(), |(index, _)| index.max(1));
+            let end = (end..=line.len()).find(|end| line.is_char_boundary(*end)).unwrap_or(line.len());
+            let rest = line.split_off(end);
+            lines.push(std::mem::replace(&mut line, rest));
+        }
+    }
+    lines.push(line);
+    let cell = |line: String| Cell { text: line.trim_end().to_owned(), tone: cell.tone };
+    lines.into_iter().map(|line| vec![cell(line)]).collect()
+}
+
+/// Several texts, each in its lines.
+pub(super) fn wrap_all(cells: &[Cell], columns: usize) -> Vec<Vec<Cell>> {
+    cells.iter().flat_map(|cell| wrap(cell, columns)).collect()
+}
+
+/// The style of a whole area.
+fn fill(area: Rect, style: Style, buffer: &mut Buffer) {
+    buffer.set_style(area, style);
+}

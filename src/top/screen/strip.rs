@@ -1,0 +1,139 @@
+//! The last lines: what is worst about the selected row and what may be done about it, without a key
+//! pressed; then which keys there are, or what a key did.
+
+use super::wrap_all;
+use crate::finding::Severity;
+use crate::printable::width;
+use crate::snapshot::Finding;
+use crate::top::app::{App, Screen};
+use crate::top::column::{Cell, Subject, Tone, application, render_held, title};
+use crate::top::row::What;
+
+/// So many lines at most.
+const MOST: usize = 5;
+
+/// What is worst about the selected row, or else who holds it.
+pub fn lines(app: &App, columns: u16) -> Vec<Vec<Cell>> {
+    let Some(row) = app.selected() else { return Vec::new() };
+    let cells = match app.remedy() {
+        Some(finding) => tell(finding),
+        None => match Subject::of(&row.place, app.watched()) {
+            Some(subject) => vec![calm(&subject)],
+            None => Vec::new(),
+        },
+    };
+    let mut lines = wrap_all(&cells, usize::from(columns));
+    if lines.len() > MOST {
+        // Enter shows all of it.
+        lines.truncate(MOST);
+        if let Some(cell) = lines.last_mut().and_then(|line| line.last_mut()) {
+            cell.text.push_str(" …");
+        }
+    }
+    lines
+}
+
+/// A finding with its remedy.
+pub fn tell(finding: &Finding) -> Vec<Cell> {
+    let tone = match finding.severity {
+        Severity::Critical => Tone::Critical,
+        Severity::Warning => Tone::Warning,
+    };
+    let severity = finding.severity.as_str().to_uppercase();
+    vec![
+        Cell { text: format!("{severity} {}: {}", finding.finding, finding.text), tone },
+        Cell { text: format!("remedy: {}", finding.remedy), tone: Tone::Plain },
+    ]
+}
+
+/// Nothing is wrong, as far as that can be told.
+fn calm(subject: &Subject<'_>) -> Cell {
+    let lock = subject.lock;
+    let text = match (&lock.holders[..], subject.fold) {
+        (_, Some(keys)) => {
+            let holder = lock.holders.first();
+            let name = holder.and_then(|holder| holder.session.application_name.as_deref());
+            format!("{} keys, each held by {}; Enter shows them", keys.len(), application(name))
+        }
+        ([], None) => format!("nobody holds {}", title(lock)),
+        ([holder], None) => format!(
+            "{} is held by {} for {}; nothing is said of it",
+            title(lock),
+            match holder.pid {
+                Some(pid) => format!(
+                    "session {} ({})",
+                    pid.0,
+                    application(holder.session.application_name.as_deref())
+                ),
+                None => "a prepared transaction".to_owned(),
+            },
+            render_held(holder),
+        ),
+        (holders, None) => {
+            format!("{} is held by {} sessions; nothing is said of it", title(lock), holders.len())
+        }
+    };
+    Cell { text, tone: Tone::Dim }
+}
+
+/// What a key did, what is being typed, or which keys there are.
+pub fn footer(app: &App, columns: u16) -> Vec<Cell> {
+    if let Some(notice) = app.notice() {
+        let tone = if notice.is_error { Tone::Critical } else { Tone::Plain };
+        return vec![Cell { text: notice.text.clone(), tone }];
+    }
+    let act = app.options().may_act;
+    let is_fold = app.selected().is_some_and(|row| matches!(row.place.what, What::Fold(_)));
+    let keys: &[&str] = match app.screen() {
+        Screen::Filter(_) => {
+            let typed = Cell { text: format!("/{}_", app.filter().text()), tone: Tone::Plain };
+            return vec![
+                typed,
+                Cell { text: "Enter keeps it, Esc takes it back".to_owned(), tone: Tone::Dim },
+            ];
+        }
+        Screen::View if is_fold => {
+            &["Enter unfold", "q quit", "? help", "/ filter", "s sort", "Tab view", "y copy remedy"]
+        }
+        Screen::View if act => &[
+            "Enter detail",
+            "C cancel",
+            "K end",
+            "q quit",
+            "? help",
+            "/ filter",
+            "Tab view",
+            "y copy remedy",
+            "s sort",
+            "Space pause",
+        ],
+        Screen::View => &[
+            "Enter detail",
+            "q quit",
+            "? help",
+            "/ filter",
+            "Tab view",
+            "y copy remedy",
+            "s sort",
+            "Space pause",
+            "+/- interval",
+            "r refresh",
+        ],
+        Screen::Detail(_) if act => {
+            &["Esc back", "C cancel", "K end", "y copy remedy", "arrows scroll", "? help"]
+        }
+        Screen::Detail(_) => &["Esc back", "y copy remedy", "arrows scroll", "? help"],
+        Screen::Help(_) => &["Esc back", "arrows scroll"],
+        Screen::Sort(_) => &["Enter sort", "arrows choose", "I turn round", "Esc back"],
+        Screen::Confirm(_) => &["y does it", "any other key does not"],
+    };
+    let mut left = usize::from(columns);
+    let fits = |key: &&&str| {
+        let needed = width(key) + 2;
+        let fits = needed <= left + 2;
+        left = left.saturating_sub(needed);
+        fits
+    };
+    let shown = keys.iter().take_while(fits);
+    shown.map(|key| Cell { text: (*key).to_owned(), tone: Tone::Dim }).collect()
+}
