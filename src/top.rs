@@ -38,7 +38,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::action::Question;
 use self::app::{App, Effect, Options};
-use self::history::{History, parse_history};
+use self::history::History;
 use self::input::parse_key;
 use self::row::LockId;
 use self::source::Source;
@@ -215,7 +215,7 @@ impl Asked {
             self.history = Some(lock.clone());
             let fetching = source.fetch_history(lock.clone());
             pending.push(Box::pin(async move {
-                let history = parse_history(fetching.await, &lock.datname);
+                let history = fetching.await;
                 Answer::History(lock, history)
             }));
         }

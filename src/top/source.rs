@@ -29,6 +29,7 @@ use crate::registry::Registry;
 use crate::reload::Loaded;
 use crate::snapshot::{ParseSnapshotError, Server, Snapshot};
 use crate::timestamp::Timestamp;
+use crate::top::history::{History, of_database, parse_history};
 use crate::top::merge::{self, Mismatch};
 use crate::top::row::LockId;
 use crate::view::View;
@@ -202,11 +203,8 @@ pub struct Source {
 /// The events of a key, and where they shall go.
 struct Question {
     lock: LockId,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<History>,
 }
-
-/// The JSON of `/api/v1/events`, or why there is none.
-pub type Answer = Result<Vec<u8>, Arc<str>>;
 
 impl Source {
     /// Starts the thread. Nothing is known yet, and every server to connect to is there as not seen.
@@ -289,17 +287,14 @@ impl Source {
         self.pace.send_modify(|pace| pace.asked += 1);
     }
 
-    /// What happened to a key lately, as far as whoever shows it remembers: the JSON of
-    /// `/api/v1/events` of its server and key. The key may be another lock in another database of
-    /// the same server, so the reader looks at `datname`.
-    pub fn fetch_history(&self, lock: LockId) -> impl Future<Output = Answer> + use<> {
+    /// What happened to a key lately, as far as whoever shows it remembers.
+    pub fn fetch_history(&self, lock: LockId) -> impl Future<Output = History> + use<> {
+        const ENDED: &str = "nobody watches any more";
         let (answer, answered) = oneshot::channel();
-        let question = self.questions.send(Question { lock, answer });
+        let asked = self.questions.send(Question { lock, answer });
         async move {
-            match question {
-                Ok(()) => answered.await.unwrap_or_else(|_| Err("no answer".into())),
-                Err(_) => Err("no answer".into()),
-            }
+            asked.map_err(|_| ENDED)?;
+            answered.await.map_err(|_| ENDED)?
         }
     }
 }
@@ -319,12 +314,10 @@ impl Alone {
             ReadError::Http(_) | ReadError::Status(..) => Self::Foreign(exporter),
             ReadError::Snapshot(ParseSnapshotError::Foreign) => Self::Foreign(exporter),
             ReadError::Snapshot(_)
-            | ReadError::Timeout
-            | ReadError::TooLarge
+            | ReadError::Trust(_)
             | ReadError::Tls(_)
-            | ReadError::Trust(_) => {
-                Self::Failed { exporter, reason: error.to_string().into() }
-            }
+            | ReadError::Timeout
+            | ReadError::TooLarge => Self::Failed { exporter, reason: render_chain(error).into() },
         }
     }
 }
@@ -362,14 +355,18 @@ impl Stage {
             }
         };
         let desk = Desk { shown: self.shown, views, exporter };
+        let mut errands = JoinSet::new();
         loop {
             tokio::select! {
                 Some(ended) = tasks.join_next() => match ended {
                     Ok(never) => match never {},
                     Err(error) => resume_unwind(error.into_panic()),
                 },
+                Some(ended) = errands.join_next() => if let Err(error) = ended {
+                    resume_unwind(error.into_panic());
+                },
                 question = asked.recv() => match question {
-                    Some(question) => desk.answer(question),
+                    Some(question) => desk.answer(question, &mut errands),
                     None => return,
                 },
             }
@@ -611,19 +608,48 @@ struct Desk {
 }
 
 impl Desk {
-    fn answer(&self, question: Question) {
-        let lock = question.lock;
-        let view = self.views.iter().map(|view| view.borrow().clone());
-        let view = view.into_iter().find(|view| view.server == lock.server);
-        let answer = match view {
-            Some(view) => {
-                let server = Some(lock.server.to_string());
-                let filter = Filter { server, lock: None, key: Some(lock.key), limit: HISTORY };
-                Ok(render_events([&*view], &filter, true))
-            }
-            None => Err("no history".into()),
+    /// Whoever remembers longest is asked: the exporter whose memory is shown, else our own history.
+    fn answer(&self, question: Question, errands: &mut JoinSet<()>) {
+        let Question { lock, answer } = question;
+        let origin = {
+            let shown = self.shown.borrow();
+            let watched = shown.iter().find(|it| it.server.server == lock.server);
+            watched.map(|watched| watched.origin.clone())
         };
-        // Whoever asked may have gone on meanwhile.
-        let _ = question.answer.send(answer);
+        let name = match origin {
+            Some(Origin::Remembered { name, .. }) => Some(name),
+            Some(Origin::Exporter { .. }) => Some(lock.server.clone()),
+            Some(Origin::Own(_)) | None => None,
+        };
+        let own = self.own_history(&lock);
+        let exporter = self.exporter.clone();
+        // Whoever asked may have gone on when the answer comes.
+        errands.spawn(async move {
+            let remembered = match (name, exporter) {
+                (Some(name), Some(exporter)) => Some(ask(&exporter, &name, &lock).await),
+                (Some(_) | None, _) => None,
+            };
+            let _ = answer.send(match (remembered, own) {
+                (Some(Ok(events)), _) => Ok(events),
+                (_, Some(own)) => own,
+                (Some(Err(reason)), None) => Err(reason),
+                (None, None) => Err("the server is not watched".to_owned()),
+            });
+        });
     }
+
+    /// What our own poller saw, through the same JSON as an exporter's. `None` without one.
+    fn own_history(&self, lock: &LockId) -> Option<History> {
+        let views = self.views.iter().map(|view| view.borrow().clone());
+        let view = views.into_iter().find(|view| view.server == lock.server)?;
+        let filter = Filter { key: Some(lock.key), limit: HISTORY, ..Filter::default() };
+        let json = render_events([&*view], &filter, true);
+        Some(parse_history(&json, &lock.datname))
+    }
+}
+
+async fn ask(exporter: &client::Exporter, name: &str, lock: &LockId) -> History {
+    let events = exporter.fetch_events(name, lock.key, HISTORY).await;
+    let events = events.map_err(|error| render_chain(&error))?;
+    Ok(of_database(events, &lock.datname))
 }

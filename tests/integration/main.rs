@@ -32,6 +32,7 @@ mod reload;
 mod rule;
 mod scrape;
 mod search_path;
+mod source;
 mod standby;
 mod state;
 mod testbed;
