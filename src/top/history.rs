@@ -1,8 +1,10 @@
 //! What happened on a key, line by line: the events of a server's ring for people.
 //!
-//! Pure. An event happened between two polls; its line has the time of the poll that showed it.
+//! Pure. An event happened between two polls; its line has the time of the poll that showed it. What
+//! others call themselves is written so that it stays in its line.
 
 use super::column::{application, render_age};
+use crate::printable::visible;
 use crate::snapshot::{Event, EventParty, parse_events};
 
 /// The past of a key, the newest first, or why it is not known.
@@ -55,14 +57,17 @@ pub fn render_event(event: &Event) -> String {
     if event.at_first_poll {
         line.push_str(", when watching began");
     }
-    line
+    visible(&line).into_owned()
 }
 
 fn render_party(party: &EventParty) -> String {
     match (party.pid, &party.gid) {
-        (Some(pid), _) => format!("{} (pid {})", application(party.application_name.as_deref()), pid.0),
+        (Some(pid), _) => {
+            format!("{} (pid {})", application(party.application_name.as_deref()), pid.0)
+        }
         (None, Some(gid)) => format!("prepared transaction {gid}"),
-        (None, None) => "a prepared transaction".to_owned(),
+        (None, None) if party.prepared => "a prepared transaction".to_owned(),
+        (None, None) => "(unknown)".to_owned(),
     }
 }
 
@@ -100,6 +105,19 @@ mod tests {
                 r#""event":"finding_began","finding":"stuck","text":"idle","at_first_poll":true"#,
                 "2026-11-30 03:12:40  finding began  stuck: idle, when watching began",
             ),
+            (
+                r#""event":"hold_began","pid":null,"prepared":true"#,
+                "2026-11-30 03:12:40  hold began  a prepared transaction",
+            ),
+            (
+                r#""event":"hold_began","pid":null,"prepared":true,"gid":"g\u001b[2J""#,
+                "2026-11-30 03:12:40  hold began  prepared transaction g\\u{1b}[2J",
+            ),
+            (
+                r#""event":"hold_began","pid":9,"application_name":"a\u202eb\nc""#,
+                "2026-11-30 03:12:40  hold began  a\\u{202e}b\\nc (pid 9)",
+            ),
+            (r#""event":"hold_began""#, "2026-11-30 03:12:40  hold began  (unknown)"),
         ] {
             assert_eq!(lines(&format!("{{{AT},{event}}}")), [line]);
         }

@@ -316,7 +316,8 @@ impl Alone {
             ReadError::Snapshot(_)
             | ReadError::Trust(_)
             | ReadError::Tls(_)
-            | ReadError::Timeout
+            | ReadError::Timeout(_)
+            | ReadError::Gzip(_)
             | ReadError::TooLarge => Self::Failed { exporter, reason: render_chain(error).into() },
         }
     }
