@@ -23,9 +23,10 @@
 //! | [`tracker`] | samples → holds and waits: seen first, still here, gone; scope and age as far as evidence goes | |
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
 //! | [`series`], [`slot`] | which labels exist, bounded for the life of the process, and the counters behind them | |
-//! | [`view`] | the published picture, and its JSON | |
+//! | [`view`] | the published picture | |
 //! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders | |
 //! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
+//! | [`snapshot`] | the JSON snapshot as values: drawn from views, written and read | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
 //! | [`fold`] | one server: those above in their order | |
 //! | [`memory`] | what of one server outlasts a restart, as plain values | |
@@ -38,7 +39,7 @@
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
-//! | [`client`], [`snapshot`] | the JSON snapshot of a running exporter, read back | yes |
+//! | [`client`] | asks a running exporter for its snapshot | yes |
 //! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
 //! | [`check`] | the command that says now what is wrong, as a monitoring plugin does | |
 //! | [`registry_command`] | `locks registry check`, `list` and `suggest` | reads files |
@@ -102,6 +103,8 @@ pub mod finding;
 pub mod order;
 pub mod view;
 
+pub mod snapshot;
+
 pub mod event;
 
 pub mod fold;
@@ -121,7 +124,6 @@ pub mod serve;
 
 pub mod client;
 pub mod explain;
-pub mod snapshot;
 
 pub mod survey;
 

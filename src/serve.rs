@@ -22,9 +22,10 @@ use crate::metrics::{Process, collect_families};
 use crate::poller::{Poller, local_now};
 use crate::reload::{Loaded, RegistryFiles};
 use crate::server::{self, Content, Standing, Told};
+use crate::snapshot::{Snapshot, render_snapshot};
 use crate::state::StateFile;
 use crate::timestamp::Timestamp;
-use crate::view::{Lock, View, render_snapshot};
+use crate::view::{Lock, View};
 
 /// At the end, the file system gets so long to take the last state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
@@ -115,17 +116,17 @@ struct Site {
     registry: watch::Receiver<Loaded>,
     /// The last snapshot without details, and with: with very many locks it is large, and all who
     /// ask before the next poll get the same bytes.
-    snapshots: [Mutex<Snapshot>; 2],
+    snapshots: [Mutex<LastAnswer>; 2],
 }
 
 #[derive(Default)]
-struct Snapshot {
+struct LastAnswer {
     /// What it shows, and which of it was fresh then.
     shown: Vec<(Arc<View>, bool)>,
     body: Bytes,
 }
 
-impl Snapshot {
+impl LastAnswer {
     fn shows(&self, views: &[(Arc<View>, bool)]) -> bool {
         self.shown.len() == views.len()
             && self.shown.iter().zip(views).all(|((view, fresh), (now, fresh_now))| {
@@ -173,8 +174,8 @@ impl Content for Site {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         if !last.shows(&shown) {
             let views = shown.iter().map(|(view, _)| &**view);
-            let body = render_snapshot(views, now, details).into();
-            *last = Snapshot { shown, body };
+            let body = render_snapshot(&Snapshot::of(views, now, details)).into();
+            *last = LastAnswer { shown, body };
         }
         last.body.clone()
     }

@@ -1,9 +1,14 @@
-//! The JSON snapshot read back: what `/api/v1/locks` of an exporter says, as values.
+//! The JSON snapshot (`schema` 1) as values: what `/api/v1/locks` answers, written and read.
 //!
-//! Commands that look at locks from outside (`check`, `registry suggest`) read nothing else, whether the
-//! snapshot came over HTTP or was made by this process, so both ways show the same. What the JSON
-//! has beside the fields here is ignored: a newer exporter of the same schema may say more. A
-//! field that is left out for strangers reads like one that is unknown.
+//! Times are RFC 3339 in UTC on the server's clock, durations are seconds, and what is unknown is
+//! null. `draw` makes the values from views. Commands that look at locks from outside (`check`,
+//! `registry suggest`) know nothing else, whether a snapshot came over HTTP or was drawn by this
+//! process, so both ways show the same. What the JSON has beside the fields here is ignored: a newer
+//! exporter of the same schema may say more. A field that is left out for strangers reads like one
+//! that is unknown.
+
+mod draw;
+mod target;
 
 mod event;
 
@@ -12,18 +17,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::event::{Event, Party as EventParty, parse_events};
 use crate::blocking::BlockerKind;
 use crate::finding::Severity;
 use crate::key::Key;
 use crate::mode::Mode;
+use crate::order::Grade;
 use crate::registry::Limit;
 use crate::sample::Pid;
 use crate::timestamp::Timestamp;
 use crate::tracker::Scope;
-use crate::view::SCHEMA;
+
+/// The form of the JSON that is written and read.
+pub const SCHEMA: u64 = 1;
 
 /// Every server that is watched.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,7 +41,7 @@ pub struct Snapshot {
 }
 
 /// One server.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Server {
     /// The `server` label.
     pub server: Arc<str>,
@@ -125,6 +133,13 @@ impl<T> Detail<T> {
     }
 }
 
+impl<T: Serialize> Serialize for Detail<T> {
+    /// A hidden one is no field at all; its structs skip it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.known().serialize(serializer)
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Detail<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Option::deserialize(deserializer).map(Self::Told)
@@ -132,7 +147,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Detail<T> {
 }
 
 /// How a server is polled.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Poll {
     /// Between the starts of two polls.
     #[serde(default)]
@@ -143,7 +158,7 @@ pub struct Poll {
 }
 
 /// How well a server could be seen.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct LookedAt {
     /// Databases whose names are known.
     #[serde(default)]
@@ -152,12 +167,16 @@ pub struct LookedAt {
     #[serde(default)]
     pub rows: usize,
     /// Whether other sessions' state can be seen; in words in the JSON.
-    #[serde(deserialize_with = "decode_privileges", rename = "privileges")]
+    #[serde(
+        deserialize_with = "decode_privileges",
+        serialize_with = "encode_privileges",
+        rename = "privileges"
+    )]
     pub privileges_sufficient: Option<bool>,
 }
 
 /// Entries of the lock table.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct LockTable {
     /// Taken, when they were last counted.
     #[serde(default)]
@@ -168,7 +187,7 @@ pub struct LockTable {
 }
 
 /// A rule that could not be judged.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Gap {
     /// Which.
     pub finding: Arc<str>,
@@ -179,7 +198,7 @@ pub struct Gap {
 }
 
 /// Two keys that were seen taken in both orders.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct LockOrder {
     /// The name of their database.
     pub datname: Arc<str>,
@@ -187,15 +206,66 @@ pub struct LockOrder {
     pub is_finding: bool,
     /// In a sentence.
     pub text: String,
+    /// Both, in the order in which the sentence names them.
+    #[serde(default)]
+    pub keys: Vec<OrderedKey>,
+    /// Both orders in which they were taken.
+    #[serde(default)]
+    pub orders: Vec<OrderEdge>,
+}
+
+/// One of two keys that were taken in both orders.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct OrderedKey {
+    /// The key.
+    #[serde(deserialize_with = "decode_key")]
+    pub key: Key,
+    /// Its name; `None` for an unregistered key.
+    #[serde(default)]
+    pub lock: Option<Arc<str>>,
+    /// The same with its parameters.
+    #[serde(default, skip_serializing_if = "Detail::is_hidden")]
+    pub display_name: Detail<Arc<str>>,
+}
+
+/// One key taken while another was held.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct OrderEdge {
+    /// The one held.
+    #[serde(deserialize_with = "decode_key")]
+    pub held: Key,
+    /// In these modes.
+    #[serde(default)]
+    pub held_modes: Vec<Mode>,
+    /// The one taken then.
+    #[serde(deserialize_with = "decode_key")]
+    pub taken: Key,
+    /// In these modes.
+    #[serde(default)]
+    pub taken_modes: Vec<Mode>,
+    /// How sure that is.
+    pub grade: Grade,
+    /// How often it was seen.
+    #[serde(default)]
+    pub times: u64,
+    /// On the server's clock.
+    pub first_seen: Timestamp,
+    /// The same of the last time.
+    pub last_seen: Timestamp,
+    /// Who did so last; `None` for a prepared transaction.
+    pub pid: Option<Pid>,
+    /// Its backend.
+    #[serde(flatten)]
+    pub session: Session,
 }
 
 /// Something about a key that somebody should look at.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Finding {
     /// Which rule.
     pub finding: Arc<str>,
     /// How urgent.
-    #[serde(deserialize_with = "decode_severity")]
+    #[serde(deserialize_with = "decode_severity", serialize_with = "encode_severity")]
     pub severity: Severity,
     /// What was seen, in a sentence.
     pub text: String,
@@ -210,7 +280,7 @@ pub struct Finding {
 }
 
 /// One key with everybody on it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Lock {
     /// The name of its database, or what stands for one that has none.
     pub datname: Arc<str>,
@@ -221,10 +291,10 @@ pub struct Lock {
     #[serde(default)]
     pub lock: Option<Arc<str>>,
     /// The same with its parameters.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Detail::is_hidden")]
     pub display_name: Detail<Arc<str>>,
     /// The parameters of its name, in order.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<serde_json::Map<String, serde_json::Value>>,
     /// Names that it may have.
     #[serde(default)]
@@ -253,31 +323,31 @@ pub struct Lock {
 }
 
 /// A name that a key may have.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Candidate {
     /// The name.
     pub lock: Arc<str>,
     /// The same with its parameters.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<Arc<str>>,
     /// What speaks for it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// How long a key may be held and awaited.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Limits {
     /// By one holder.
-    #[serde(default, deserialize_with = "decode_limit")]
+    #[serde(default, deserialize_with = "decode_limit", serialize_with = "encode_limit")]
     pub max_hold_seconds: Option<Limit>,
     /// By one waiter.
-    #[serde(default, deserialize_with = "decode_limit")]
+    #[serde(default, deserialize_with = "decode_limit", serialize_with = "encode_limit")]
     pub max_wait_seconds: Option<Limit>,
 }
 
 /// A backend, as far as it can be seen.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Session {
     /// When its backend began, on the server's clock.
     #[serde(default)]
@@ -286,13 +356,13 @@ pub struct Session {
     #[serde(default)]
     pub application_name: Option<Arc<str>>,
     /// Its role.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Detail::is_hidden")]
     pub usename: Detail<Arc<str>>,
     /// Where its client connects from.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Detail::is_hidden")]
     pub client_addr: Detail<IpAddr>,
     /// Its port there; -1 for a Unix socket.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Detail::is_hidden")]
     pub client_port: Detail<i32>,
     /// `state`; `None` where it is hidden.
     #[serde(default)]
@@ -306,7 +376,7 @@ pub struct Session {
 }
 
 /// Who holds a key.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Holder {
     /// `None` for a prepared transaction.
     pub pid: Option<Pid>,
@@ -374,7 +444,7 @@ pub struct Holder {
 }
 
 /// What else a session holds.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct OtherLocks {
     /// Of all types together.
     #[serde(default)]
@@ -385,13 +455,13 @@ pub struct OtherLocks {
 }
 
 /// A prepared transaction.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Prepared {
     /// Its name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Arc<str>>,
     /// Its owner's name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Detail::is_hidden")]
     pub owner: Detail<Arc<str>>,
     /// When it was prepared.
     #[serde(default)]
@@ -399,7 +469,7 @@ pub struct Prepared {
 }
 
 /// Who waits for a key.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Waiter {
     /// The process id of its backend.
     pub pid: Option<Pid>,
@@ -433,7 +503,7 @@ pub struct Waiter {
 }
 
 /// Who waits for a lock of another type than advisory.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct OtherWait {
     /// The process id of its backend.
     pub pid: Option<Pid>,
@@ -462,12 +532,12 @@ pub struct OtherWait {
 }
 
 /// Somebody whom a waiter waits for directly.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Blocker {
     /// `None` for a prepared transaction.
     pub pid: Option<Pid>,
     /// Of a prepared transaction, where this reader is told.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Arc<str>>,
     /// Holds it, or is ahead in the queue.
     pub kind: BlockerKind,
@@ -477,12 +547,12 @@ pub struct Blocker {
 }
 
 /// Somebody at whom the chain of a waiter ends.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Root {
     /// `None` for a prepared transaction.
     pub pid: Option<Pid>,
     /// Of a prepared transaction, where this reader is told.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Arc<str>>,
     /// As it is now.
     #[serde(default)]
@@ -502,7 +572,7 @@ pub struct Root {
 }
 
 /// Somebody at whom chains of the server end.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ChainRoot {
     /// `None` for a prepared transaction.
     pub pid: Option<Pid>,
@@ -535,6 +605,29 @@ pub enum ParseSnapshotError {
     /// It says to be a snapshot, and is none.
     #[error("a snapshot of schema {SCHEMA} with a fault in it")]
     Broken(#[source] serde_json::Error),
+}
+
+/// Writes a snapshot as one JSON object.
+pub fn render_snapshot(snapshot: &Snapshot) -> Vec<u8> {
+    render_servers(&snapshot.servers)
+}
+
+/// Writes servers as one JSON object.
+pub fn render_servers<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        schema: u64,
+        servers: Vec<&'a Server>,
+    }
+    render_json(&Answer { schema: SCHEMA, servers: servers.into_iter().collect() })
+}
+
+/// One line of JSON. What answers are made of is strings and numbers in plain structs: there is
+/// nothing in it that could fail to serialize.
+pub(crate) fn render_json(answer: &impl Serialize) -> Vec<u8> {
+    let mut json = serde_json::to_vec(answer).unwrap_or_default();
+    json.push(b'\n');
+    json
 }
 
 /// Reads a snapshot from its JSON.
@@ -584,12 +677,40 @@ fn decode_severity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Severit
     })
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn encode_severity<S: Serializer>(severity: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(severity.as_str())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn encode_privileges<S: Serializer>(
+    privileges_sufficient: &Option<bool>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match privileges_sufficient {
+        Some(true) => "sufficient",
+        Some(false) => "state of other sessions is hidden",
+        None => "unknown",
+    })
+}
+
 fn decode_privileges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     Ok(match Option::<String>::deserialize(deserializer)?.as_deref() {
         Some("sufficient") => Some(true),
         Some("unknown") | None => None,
         Some(_) => Some(false),
     })
+}
+
+/// Seconds, or the word the registry uses where there is no limit: null would mean unknown.
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn encode_limit<S: Serializer>(limit: &Option<Limit>, serializer: S) -> Result<S::Ok, S::Error> {
+    match limit {
+        Some(Limit::Of(duration)) => serializer.serialize_f64(duration.as_secs_f64()),
+        Some(Limit::Unlimited) => serializer.serialize_str("unlimited"),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// Seconds, or a word where there is no limit.

@@ -20,8 +20,8 @@ use crate::config::{self, Applications, Limits, Thresholds};
 use crate::poller::{Pace, Poller, local_now};
 use crate::registry::Registry;
 use crate::reload::Loaded;
-use crate::snapshot::{Snapshot, parse_snapshot};
-use crate::view::{View, render_snapshot};
+use crate::snapshot::{Server, Snapshot};
+use crate::view::View;
 
 /// Shorter pauses would measure the looking.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -108,9 +108,7 @@ impl Survey {
                 for view in looks.fetch_views().await {
                     // However long names took to read, this picture was just drawn.
                     let now = view.picture.as_ref().map_or_else(local_now, |it| it.at_local);
-                    // Through the same JSON as an exporter's: what one way shows the other shows too.
-                    let snapshot = parse_snapshot(&render_snapshot([&*view], now, true))?;
-                    all.servers.extend(snapshot.servers);
+                    all.servers.push(Server::of(&view, now, true));
                 }
                 Ok(all)
             }

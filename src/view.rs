@@ -4,16 +4,10 @@
 //! disagree. Ages are computed here, on the server's clock, in one place. Pure: drawn from what
 //! the tracker knows, never from a connection.
 
-mod snapshot;
-mod target;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-pub(crate) use snapshot::{FindingJson, render_json};
-pub use snapshot::{SCHEMA, render_snapshot};
 
 use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
@@ -731,12 +725,12 @@ impl Holder {
 
     /// What else its session holds, by type: other advisory locks, and those of other types that are
     /// outside the fast path, relations only where somebody waits for them.
-    pub fn other_locks(&self) -> BTreeMap<&str, usize> {
+    pub fn other_locks(&self) -> BTreeMap<&Arc<str>, usize> {
         let own = self.modes().count();
         let own_of = |locktype: &str| if locktype == "advisory" { own } else { 0 };
         self.locks
             .iter()
-            .map(|(locktype, count)| (&**locktype, count.saturating_sub(own_of(locktype))))
+            .map(|(locktype, count)| (locktype, count.saturating_sub(own_of(locktype))))
             .filter(|(_, count)| *count > 0)
             .collect()
     }

@@ -15,9 +15,8 @@ use crate::finding::Severity;
 use crate::key::Key;
 use crate::printable::visible;
 use crate::sample::Pid;
-use crate::snapshot::LockTable;
+use crate::snapshot::{LockTable, SCHEMA, render_json};
 use crate::timestamp::Timestamp;
-use crate::view::{SCHEMA, render_json};
 
 /// More findings than this are for a machine to read.
 const LISTED: usize = 50;

@@ -56,6 +56,7 @@ pub struct FromArgs {
     /// As in http://db-1:10187 or https://db-1:10187, or http://NAME:PASSWORD@db-1:10187 where it asks
     /// for one.
     #[arg(
+        id = "from",
         long = "from",
         value_name = "URL",
         conflicts_with_all = ["dsn", "dsn_file"]

@@ -14,9 +14,10 @@ use super::{Event, EventKind, Filter};
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::sample::Pid;
+use crate::snapshot::{Finding, SCHEMA, render_json};
 use crate::timestamp::Timestamp;
 use crate::tracker::SessionId;
-use crate::view::{FindingJson, Party, SCHEMA, View, render_json};
+use crate::view::{Party, View};
 
 /// Renders the events of all servers that the filter asks for into one JSON object, the newest
 /// first.
@@ -84,7 +85,7 @@ struct EventJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
     #[serde(flatten)]
-    finding: Option<FindingJson>,
+    finding: Option<Finding>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_first_poll: Option<bool>,
     #[serde(flatten)]
@@ -145,7 +146,7 @@ impl<'a> EventJson<'a> {
             party: event.party.as_ref().map(|party| PartyJson::of(party, details)),
             from: from.map(|from| PartyJson::of(from, details)),
             outcome,
-            finding: event.finding().map(|finding| FindingJson::of(finding, details)),
+            finding: event.finding().map(|finding| Finding::of(finding, details)),
             at_first_poll,
             length: length.map(|length| LengthJson {
                 duration_seconds: seconds(length.estimate),

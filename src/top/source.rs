@@ -27,12 +27,12 @@ use crate::event::{Filter, render_events};
 use crate::poller::{Pace, Poller, Turns, local_now, now};
 use crate::registry::Registry;
 use crate::reload::Loaded;
-use crate::snapshot::{ParseSnapshotError, Server, Snapshot, parse_snapshot};
+use crate::snapshot::{ParseSnapshotError, Server, Snapshot};
 use crate::timestamp::Timestamp;
 use crate::top::history::{History, of_database, parse_history};
 use crate::top::merge::{self, Mismatch};
 use crate::top::row::LockId;
-use crate::view::{View, render_snapshot};
+use crate::view::View;
 
 /// An exporter that is asked for what it remembers is on this machine as a rule.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
@@ -429,7 +429,7 @@ impl Stage {
                     let view = views.borrow_and_update().clone();
                     self.show(place, |watched| watched.interval = view.polls.interval);
                     if let Some(picture) = &view.picture {
-                        own = draw(&view).ok().map(Arc::new);
+                        own = Some(Arc::new(draw(&view)));
                         self.show(place, |watched| {
                             watched.received_at = picture.at_local;
                             watched.lost = None;
@@ -585,19 +585,16 @@ fn compose(own: &Arc<Server>, memory: &Memory) -> (Arc<Server>, Origin) {
 }
 
 /// A view as everybody else reads it.
-fn draw(view: &View) -> Result<Server, ParseSnapshotError> {
+fn draw(view: &View) -> Server {
     // However long names took to read, this picture was just drawn.
     let now = view.picture.as_ref().map_or_else(local_now, |picture| picture.at_local);
-    let snapshot = parse_snapshot(&render_snapshot([view], now, true))?;
-    snapshot.servers.into_iter().next().ok_or(ParseSnapshotError::Foreign)
+    Server::of(view, now, true)
 }
 
 /// A server of which there was no picture yet.
 fn unseen(name: &Arc<str>, reason: Option<&Arc<str>>) -> Server {
     let view = View { server: name.clone(), ..View::default() };
-    let error = reason.map(|reason| reason.to_string());
-    let server = draw(&view).unwrap_or_else(|error| unreachable!("our own snapshot: {error}"));
-    Server { error, ..server }
+    Server { error: reason.map(ToString::to_string), ..draw(&view) }
 }
 
 /// An error with its causes.

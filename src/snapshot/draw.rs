@@ -1,25 +1,25 @@
-//! Views → the JSON snapshot (`schema` 1): what `/api/v1/locks` answers.
+//! Views → the values of the snapshot.
 //!
-//! Times are RFC 3339 in UTC on the server's clock, durations are seconds, and what is unknown is
-//! null. What identifies persons and hosts is left out unless the reader may see details.
+//! What identifies persons and hosts is left out unless the reader may see details. Names are shared
+//! with the view, and words with each other: there may be very many locks.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
-use std::net::IpAddr;
-
-use serde::Serialize;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::target::render_target;
-use super::{Holder, Lock, NAMED, OtherWait, Picture, Prepared, Root, Session, View, Waiter};
-use crate::blocking::{Blocker, BlockerKind};
-use crate::finding::{Finding, Gap, render_inversion};
-use crate::key::Key;
-use crate::mode::Mode;
-use crate::order::{Edge, Grade, Inversion};
-use crate::registry::Limit;
-use crate::sample::Pid;
+use super::{
+    Blocker, Candidate, ChainRoot, Detail, Finding, Gap, Holder, Limits, Lock, LockOrder,
+    LockTable, LookedAt, OrderEdge, OrderedKey, OtherLocks, OtherWait, Poll, Prepared, Root,
+    Server, Session, Snapshot, Waiter,
+};
+use crate::order::{Edge, Inversion};
+use crate::registry::Resolution;
+use crate::sample::State;
 use crate::timestamp::Timestamp;
-use crate::tracker::{Scope, ScopeEvidence, SessionId};
+use crate::tracker::{ScopeEvidence, SessionId};
+use crate::view::{self, NAMED, Picture, View};
+use crate::{blocking, finding};
 
 /// Polls in a row outside a transaction that make "probably session level" worth saying.
 const HINT_POLLS: u32 = 10;
@@ -27,306 +27,36 @@ const HINT_POLLS: u32 = 10;
 /// So many pairs of keys that were taken in both orders are listed, the newest.
 const LISTED_ORDERS: usize = 100;
 
-/// The form of the JSON that is written and read.
-pub const SCHEMA: u64 = 1;
-
-/// Renders all servers into one JSON object. `now` is our clock, to tell a picture that is too old.
-pub fn render_snapshot<'a>(
-    views: impl IntoIterator<Item = &'a View>,
-    now: Timestamp,
-    details: bool,
-) -> Vec<u8> {
-    let snapshot = Snapshot {
-        schema: SCHEMA,
-        servers: views.into_iter().map(|view| ServerJson::of(view, now, details)).collect(),
-    };
-    render_json(&snapshot)
+impl Snapshot {
+    /// All servers. `now` is our clock, to tell a picture that is too old.
+    pub fn of<'a>(
+        views: impl IntoIterator<Item = &'a View>,
+        now: Timestamp,
+        details: bool,
+    ) -> Self {
+        Self { servers: views.into_iter().map(|view| Server::of(view, now, details)).collect() }
+    }
 }
 
-/// One line of JSON. What answers are made of is strings and numbers in plain structs: there is
-/// nothing in it that could fail to serialize.
-pub(crate) fn render_json(answer: &impl Serialize) -> Vec<u8> {
-    let mut json = serde_json::to_vec(answer).unwrap_or_default();
-    json.push(b'\n');
-    json
-}
-
-#[derive(Serialize)]
-struct Snapshot<'a> {
-    schema: u64,
-    servers: Vec<ServerJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct ServerJson<'a> {
-    server: &'a str,
-    up: bool,
-    error: Option<&'a str>,
-    version: Option<&'a str>,
-    role: Option<&'static str>,
-    system_identifier: Option<&'a str>,
-    polled_at: Option<Timestamp>,
-    clock_offset_seconds: Option<f64>,
-    poll: Poll,
-    looked_at: Option<LookedAt>,
-    lock_table: LockTable,
-    tcp_keepalives_idle_seconds: Option<u64>,
-    pooled_connection: Option<bool>,
-    registry_conflicts: usize,
-    watching_since: Option<Timestamp>,
-    not_judged: Option<Vec<GapJson>>,
-    lock_orders: Option<Vec<InversionJson<'a>>>,
-    lock_orders_count: Option<usize>,
-    roots: Option<Vec<ChainRootJson<'a>>>,
-    other_waits: Option<Vec<OtherWaitJson<'a>>>,
-    locks: Option<Vec<LockJson<'a>>>,
-}
-
-#[derive(Serialize)]
-struct Poll {
-    interval_seconds: Option<f64>,
-    duration_seconds: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct LookedAt {
-    databases: usize,
-    rows: usize,
-    privileges: &'static str,
-}
-
-#[derive(Serialize)]
-struct LockTable {
-    entries: Option<u64>,
-    capacity: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct LockJson<'a> {
-    datname: &'a str,
-    key: Key,
-    lock: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    display_name: Option<Option<Cow<'a, str>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<serde_json::Map<String, serde_json::Value>>,
-    candidates: Vec<CandidateJson<'a>>,
-    owner: Option<&'a str>,
-    runbook: Option<&'a str>,
-    description: Option<&'a str>,
-    limits: Limits,
-    holders: Vec<HolderJson<'a>>,
-    waiters: Vec<WaiterJson<'a>>,
-    findings: Vec<FindingJson>,
-}
-
-#[derive(Serialize)]
-struct CandidateJson<'a> {
-    lock: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    display_name: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Limits {
-    max_hold_seconds: LimitJson,
-    max_wait_seconds: LimitJson,
-}
-
-/// Seconds, or the word the registry uses where there is no limit: null would mean unknown.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum LimitJson {
-    Seconds(f64),
-    Word(&'static str),
-}
-
-#[derive(Serialize)]
-struct SessionJson<'a> {
-    backend_start: Option<Timestamp>,
-    application_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usename: Option<Option<&'a str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_addr: Option<Option<IpAddr>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_port: Option<Option<i32>>,
-    state: Option<&'a str>,
-    state_since: Option<Timestamp>,
-    wait_event: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct HolderJson<'a> {
-    pid: Option<Pid>,
-    #[serde(flatten)]
-    session: SessionJson<'a>,
-    first_application_name: Option<&'a str>,
-    seen_to_begin: bool,
-    mode: &'a Mode,
-    modes: Vec<&'a Mode>,
-    scope: Scope,
-    scope_evidence: String,
-    since: Timestamp,
-    seen_for_seconds: f64,
-    held_at_least_seconds: Option<f64>,
-    held_at_most_seconds: Option<f64>,
-    transactions_seen: u32,
-    contended_since: Option<Timestamp>,
-    has_written: Option<bool>,
-    other_locks: OtherLocks<'a>,
-    prepared: Option<PreparedJson<'a>>,
-    blocks: usize,
-    blocks_through: Vec<&'a str>,
-    frees_next: Option<Vec<Option<Pid>>>,
-    frees_next_count: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct OtherLocks<'a> {
-    count: usize,
-    by_type: BTreeMap<&'a str, usize>,
-}
-
-#[derive(Serialize)]
-struct PreparedJson<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gid: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<Option<&'a str>>,
-    prepared_at: Option<Timestamp>,
-}
-
-#[derive(Serialize)]
-struct WaiterJson<'a> {
-    pid: Option<Pid>,
-    #[serde(flatten)]
-    session: SessionJson<'a>,
-    mode: &'a Mode,
-    waiting_since: Option<Timestamp>,
-    waited_seconds: Option<f64>,
-    xmin_age: Option<u32>,
-    blocked_by: Vec<BlockerJson<'a>>,
-    blocked_by_count: usize,
-    roots: Vec<RootJson<'a>>,
-    roots_count: usize,
-}
-
-#[derive(Serialize)]
-struct ChainRootJson<'a> {
-    pid: Option<Pid>,
-    #[serde(flatten)]
-    session: SessionJson<'a>,
-    prepared: Option<PreparedJson<'a>>,
-    in_cycle: bool,
-    blocks: usize,
-}
-
-#[derive(Serialize)]
-struct OtherWaitJson<'a> {
-    pid: Option<Pid>,
-    #[serde(flatten)]
-    session: SessionJson<'a>,
-    locktype: &'a str,
-    target: String,
-    mode: &'a Mode,
-    waiting_since: Option<Timestamp>,
-    waited_seconds: Option<f64>,
-    blocked_by: Vec<BlockerJson<'a>>,
-    blocked_by_count: usize,
-}
-
-/// A finding in words.
-#[derive(Serialize)]
-pub(crate) struct FindingJson {
-    finding: &'static str,
-    severity: &'static str,
-    text: String,
-    remedy: String,
-    pids: Vec<Pid>,
-    sessions_count: usize,
-}
-
-/// Two keys that were seen taken in both orders.
-#[derive(Serialize)]
-struct InversionJson<'a> {
-    datname: &'a str,
-    /// Else it only may be an inversion.
-    is_finding: bool,
-    text: String,
-    keys: [OrderedKeyJson<'a>; 2],
-    orders: [EdgeJson<'a>; 2],
-}
-
-#[derive(Serialize)]
-struct OrderedKeyJson<'a> {
-    key: Key,
-    lock: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    display_name: Option<Option<Cow<'a, str>>>,
-}
-
-#[derive(Serialize)]
-struct EdgeJson<'a> {
-    held: Key,
-    held_modes: Vec<&'a Mode>,
-    taken: Key,
-    taken_modes: Vec<&'a Mode>,
-    grade: Grade,
-    times: u64,
-    first_seen: Timestamp,
-    last_seen: Timestamp,
-    pid: Option<Pid>,
-    #[serde(flatten)]
-    session: SessionJson<'a>,
-}
-
-#[derive(Serialize)]
-struct GapJson {
-    finding: &'static str,
-    in_part: bool,
-    reason: String,
-}
-
-#[derive(Serialize)]
-struct BlockerJson<'a> {
-    pid: Option<Pid>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gid: Option<&'a str>,
-    kind: BlockerKind,
-    certain: bool,
-}
-
-#[derive(Serialize)]
-struct RootJson<'a> {
-    pid: Option<Pid>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gid: Option<&'a str>,
-    application_name: Option<&'a str>,
-    state: Option<&'a str>,
-    holds_key: bool,
-    in_cycle: bool,
-    blocks: usize,
-}
-
-impl<'a> ServerJson<'a> {
-    fn of(view: &'a View, now: Timestamp, details: bool) -> Self {
+impl Server {
+    /// One server. `now` is our clock, to tell a picture that is too old.
+    pub fn of(view: &View, now: Timestamp, details: bool) -> Self {
         let picture = view.fresh_picture(now);
+        let mut artist =
+            picture.map(|picture| Artist { at: picture.at, details, words: HashSet::new() });
         Self {
-            server: &view.server,
+            server: view.server.clone(),
             up: picture.is_some(),
             error: match (picture, &view.failure) {
                 (Some(_), _) => None,
                 // The words may name hosts, roles and databases.
-                (None, Some(failure)) if details => Some(&failure.text),
-                (None, Some(failure)) => Some(failure.reason.as_str()),
-                (None, None) => Some("no poll has been answered lately"),
+                (None, Some(failure)) if details => Some(failure.text.to_string()),
+                (None, Some(failure)) => Some(failure.reason.as_str().to_owned()),
+                (None, None) => Some("no poll has been answered lately".to_owned()),
             },
-            version: view.facts.version.as_deref(),
-            role: picture.map(|picture| picture.role()),
-            system_identifier: view.facts.system_identifier.as_deref(),
+            version: view.facts.version.clone(),
+            role: picture.map(|picture| picture.role().into()),
+            system_identifier: view.facts.system_identifier.clone(),
             polled_at: picture.map(|picture| picture.at),
             clock_offset_seconds: picture.map(Picture::clock_offset_seconds),
             poll: Poll {
@@ -339,11 +69,7 @@ impl<'a> ServerJson<'a> {
             looked_at: picture.map(|picture| LookedAt {
                 databases: picture.databases,
                 rows: picture.rows_granted + picture.rows_waiting,
-                privileges: match picture.privileges_sufficient {
-                    Some(true) => "sufficient",
-                    Some(false) => "state of other sessions is hidden",
-                    None => "unknown",
-                },
+                privileges_sufficient: picture.privileges_sufficient,
             }),
             lock_table: LockTable {
                 entries: picture.and(view.table_entries),
@@ -358,201 +84,32 @@ impl<'a> ServerJson<'a> {
                 .count(),
             watching_since: picture.map(|picture| picture.watching_since),
             not_judged: picture
-                .map(|picture| Gap::find_all(picture).iter().map(GapJson::of).collect()),
-            lock_orders: picture.map(|picture| {
-                let newest = picture.inversions.iter().take(LISTED_ORDERS);
-                newest.map(|one| InversionJson::of(one, details)).collect()
-            }),
+                .map(|picture| finding::Gap::find_all(picture).iter().map(Gap::of).collect()),
             lock_orders_count: picture.map(|picture| picture.inversions.len()),
-            roots: picture.map(|picture| {
-                picture.roots.iter().map(|root| ChainRootJson::of(root, details)).collect()
+            lock_orders: picture.zip(artist.as_mut()).map(|(picture, artist)| {
+                let newest = picture.inversions.iter().take(LISTED_ORDERS);
+                newest.map(|one| artist.draw_order(one)).collect()
             }),
-            other_waits: picture.map(|picture| {
-                let all = picture.other_waits.iter();
-                all.map(|wait| OtherWaitJson::of(wait, picture.at, details)).collect()
+            roots: picture.zip(artist.as_mut()).map(|(picture, artist)| {
+                picture.roots.iter().map(|root| artist.draw_chain_root(root)).collect()
             }),
-            locks: picture.map(|picture| {
+            other_waits: picture.zip(artist.as_mut()).map(|(picture, artist)| {
+                picture.other_waits.iter().map(|wait| artist.draw_other_wait(wait)).collect()
+            }),
+            locks: picture.zip(artist.as_mut()).map(|(picture, artist)| {
                 let all = picture.locks.iter().chain(&picture.free);
-                all.map(|lock| LockJson::of(lock, picture.at, details)).collect()
+                all.map(|lock| artist.draw_lock(lock)).collect()
             }),
         }
     }
 }
 
-impl<'a> LockJson<'a> {
-    fn of(lock: &'a Lock, at: Timestamp, details: bool) -> Self {
-        let resolution = &lock.label.resolution;
+impl Finding {
+    /// In words.
+    pub(crate) fn of(finding: &finding::Finding, details: bool) -> Self {
         Self {
-            datname: &lock.label.datname,
-            key: lock.id.key,
-            lock: resolution.lock.as_deref(),
-            display_name: details
-                .then(|| resolution.lock.is_some().then(|| resolution.display_name())),
-            parameters: details.then(|| {
-                let parameter = |(name, value): &(std::sync::Arc<str>, String)| {
-                    (name.to_string(), value.clone().into())
-                };
-                resolution.parameters.iter().map(parameter).collect()
-            }),
-            candidates: resolution
-                .candidates
-                .iter()
-                .map(|candidate| CandidateJson {
-                    lock: &candidate.name,
-                    display_name: details.then(|| candidate.display_name()),
-                    // Where it stands is the operator's business, and so is the text it hashes.
-                    reason: if details {
-                        Some(candidate.to_string())
-                    } else {
-                        candidate.doubt.map(|doubt| doubt.to_string())
-                    },
-                })
-                .collect(),
-            owner: resolution.owner.as_deref(),
-            runbook: resolution.runbook.as_deref(),
-            description: resolution.description.as_deref(),
-            limits: Limits {
-                max_hold_seconds: resolution.max_hold.into(),
-                max_wait_seconds: resolution.max_wait.into(),
-            },
-            holders: lock.holders.iter().map(|one| HolderJson::of(one, at, details)).collect(),
-            waiters: WaiterJson::all_of(lock, at, details),
-            findings: lock.findings.iter().map(|one| FindingJson::of(one, details)).collect(),
-        }
-    }
-}
-
-impl<'a> SessionJson<'a> {
-    fn of(session: &'a Session, details: bool) -> Self {
-        Self {
-            backend_start: session.backend_start,
-            application_name: session.application_name.as_deref(),
-            usename: details.then_some(session.usename.as_deref()),
-            client_addr: details.then_some(session.client_addr),
-            client_port: details.then_some(session.client_port),
-            state: session.known_state(),
-            state_since: session.state_since,
-            wait_event: session.wait_event.as_deref(),
-        }
-    }
-}
-
-impl<'a> HolderJson<'a> {
-    fn of(holder: &'a Holder, at: Timestamp, details: bool) -> Self {
-        Self {
-            pid: holder.id.pid(),
-            session: SessionJson::of(&holder.session, details),
-            first_application_name: holder.first_application_name.as_deref(),
-            seen_to_begin: holder.seen_to_begin,
-            mode: &holder.mode,
-            modes: holder.modes().collect(),
-            scope: holder.scope,
-            scope_evidence: render_scope(holder),
-            since: holder.since,
-            seen_for_seconds: at.since(holder.since).as_secs_f64(),
-            held_at_least_seconds: (holder.proved_since < at)
-                .then(|| at.since(holder.proved_since).as_secs_f64()),
-            held_at_most_seconds: holder.not_before.map(|start| at.since(start).as_secs_f64()),
-            transactions_seen: holder.transactions_seen,
-            contended_since: holder.contended_since,
-            has_written: holder.has_written,
-            other_locks: OtherLocks::of(holder),
-            prepared: PreparedJson::of(&holder.id, holder.prepared.as_deref(), details),
-            blocks: holder.blocks,
-            blocks_through: holder.blocks_through.iter().map(|locktype| &**locktype).collect(),
-            frees_next: holder
-                .frees_next
-                .as_ref()
-                .map(|next| next.iter().take(NAMED).map(SessionId::pid).collect()),
-            frees_next_count: holder.frees_next.as_ref().map(|next| next.len()),
-        }
-    }
-}
-
-impl<'a> PreparedJson<'a> {
-    /// `None` for a backend.
-    fn of(id: &SessionId, prepared: Option<&'a Prepared>, details: bool) -> Option<Self> {
-        match id {
-            SessionId::Backend(_) => None,
-            SessionId::Prepared(_) | SessionId::Nameless(_) => Some(Self {
-                gid: prepared.filter(|_| details).map(|prepared| &*prepared.transaction.gid),
-                owner: details.then(|| prepared.and_then(|prepared| prepared.owner.as_deref())),
-                prepared_at: prepared.map(|prepared| prepared.transaction.prepared_at),
-            }),
-        }
-    }
-}
-
-impl<'a> ChainRootJson<'a> {
-    fn of(root: &'a Root, details: bool) -> Self {
-        Self {
-            pid: root.id.pid(),
-            session: SessionJson::of(&root.session, details),
-            prepared: PreparedJson::of(&root.id, root.prepared.as_deref(), details),
-            in_cycle: root.is_in_cycle,
-            blocks: root.blocks,
-        }
-    }
-}
-
-impl<'a> OtherWaitJson<'a> {
-    fn of(wait: &'a OtherWait, at: Timestamp, details: bool) -> Self {
-        Self {
-            pid: wait.id.pid(),
-            session: SessionJson::of(&wait.session, details),
-            locktype: &wait.tag.locktype,
-            target: render_target(&wait.tag, wait.datname.as_deref()),
-            mode: &wait.mode,
-            waiting_since: wait.since,
-            waited_seconds: wait.since.map(|start| at.since(start).as_secs_f64()),
-            blocked_by: wait.blocked_by.iter().map(|one| BlockerJson::of(one, details)).collect(),
-            blocked_by_count: wait.blocker_count,
-        }
-    }
-}
-
-impl<'a> OtherLocks<'a> {
-    fn of(holder: &'a Holder) -> Self {
-        let by_type = holder.other_locks();
-        Self { count: by_type.values().sum(), by_type }
-    }
-}
-
-impl<'a> WaiterJson<'a> {
-    fn all_of(lock: &'a Lock, at: Timestamp, details: bool) -> Vec<Self> {
-        let holders: HashSet<&SessionId> = match &lock.waiters[..] {
-            [] => return Vec::new(),
-            _ => lock.holders.iter().map(|holder| &holder.id).collect(),
-        };
-        lock.waiters.iter().map(|waiter| Self::of(waiter, &holders, at, details)).collect()
-    }
-
-    fn of(waiter: &'a Waiter, holders: &HashSet<&SessionId>, at: Timestamp, details: bool) -> Self {
-        Self {
-            pid: waiter.id.pid(),
-            session: SessionJson::of(&waiter.session, details),
-            mode: &waiter.mode,
-            waiting_since: waiter.since,
-            waited_seconds: waiter.since.map(|start| at.since(start).as_secs_f64()),
-            xmin_age: waiter.snapshot_age,
-            blocked_by: waiter.blocked_by.iter().map(|one| BlockerJson::of(one, details)).collect(),
-            blocked_by_count: waiter.blocker_count,
-            roots: waiter
-                .roots
-                .iter()
-                .take(NAMED)
-                .map(|root| RootJson::of(root, holders.contains(&root.id), details))
-                .collect(),
-            roots_count: waiter.roots.len(),
-        }
-    }
-}
-
-impl FindingJson {
-    pub(crate) fn of(finding: &Finding, details: bool) -> Self {
-        Self {
-            finding: finding.kind.as_str(),
-            severity: finding.severity.as_str(),
+            finding: finding.kind.as_str().into(),
+            severity: finding.severity,
             text: finding.render_text(details),
             remedy: finding.render_remedy(details),
             pids: finding.pids().take(NAMED).collect(),
@@ -561,80 +118,276 @@ impl FindingJson {
     }
 }
 
-impl<'a> InversionJson<'a> {
-    fn of(inversion: &'a Inversion, details: bool) -> Self {
+impl Gap {
+    fn of(gap: &finding::Gap) -> Self {
         Self {
-            datname: &inversion.labels[0].datname,
-            is_finding: inversion.is_certain,
-            text: render_inversion(inversion, 0, details),
-            keys: [0, 1].map(|side| {
-                let resolution = &inversion.labels[side].resolution;
-                OrderedKeyJson {
-                    key: inversion.edges[side].held.key,
-                    lock: resolution.lock.as_deref(),
-                    display_name: details
-                        .then(|| resolution.lock.is_some().then(|| resolution.display_name())),
-                }
+            finding: gap.kind.as_str().into(),
+            in_part: gap.is_partial(),
+            reason: gap.render_reason(),
+        }
+    }
+}
+
+impl<T> Detail<T> {
+    fn of(details: bool, known: impl FnOnce() -> Option<T>) -> Self {
+        if details { Self::Told(known()) } else { Self::Hidden }
+    }
+}
+
+/// Draws what one picture shows, for one kind of reader.
+struct Artist {
+    at: Timestamp,
+    details: bool,
+    /// What is said of very many: each is one string.
+    words: HashSet<Arc<str>>,
+}
+
+impl Artist {
+    fn draw_lock(&mut self, lock: &view::Lock) -> Lock {
+        let resolution = &lock.label.resolution;
+        Lock {
+            datname: lock.label.datname.clone(),
+            key: lock.id.key,
+            lock: resolution.lock.clone(),
+            display_name: self.draw_display_name(resolution),
+            parameters: self.details.then(|| {
+                let parameter =
+                    |(name, value): &(Arc<str>, String)| (name.to_string(), value.clone().into());
+                resolution.parameters.iter().map(parameter).collect()
             }),
-            orders: [0, 1].map(|side| EdgeJson::of(&inversion.edges[side], details)),
+            candidates: resolution
+                .candidates
+                .iter()
+                .map(|candidate| Candidate {
+                    lock: candidate.name.clone(),
+                    display_name: self.details.then(|| candidate.display_name().into()),
+                    // Where it stands is the operator's business, and so is the text it hashes.
+                    reason: if self.details {
+                        Some(candidate.to_string())
+                    } else {
+                        candidate.doubt.map(|doubt| doubt.to_string())
+                    },
+                })
+                .collect(),
+            owner: resolution.owner.clone(),
+            runbook: resolution.runbook.clone(),
+            description: resolution.description.clone(),
+            limits: Limits {
+                max_hold_seconds: Some(resolution.max_hold),
+                max_wait_seconds: Some(resolution.max_wait),
+            },
+            holders: lock.holders.iter().map(|holder| self.draw_holder(holder)).collect(),
+            waiters: self.draw_waiters(lock),
+            findings: lock.findings.iter().map(|one| Finding::of(one, self.details)).collect(),
         }
     }
-}
 
-impl<'a> EdgeJson<'a> {
-    fn of(edge: &'a Edge, details: bool) -> Self {
-        Self {
-            held: edge.held.key,
-            held_modes: edge.held_modes.modes().collect(),
-            taken: edge.taken.key,
-            taken_modes: edge.taken_modes.modes().collect(),
-            grade: edge.grade,
-            times: edge.times,
-            first_seen: edge.first.at,
-            last_seen: edge.last.at,
-            pid: edge.who.id.pid(),
-            session: SessionJson::of(&edge.who.session, details),
+    fn draw_display_name(&self, resolution: &Resolution) -> Detail<Arc<str>> {
+        Detail::of(self.details, || {
+            let name = resolution.lock.as_ref()?;
+            Some(match resolution.display_name() {
+                Cow::Borrowed(_) => name.clone(),
+                Cow::Owned(with_parameters) => with_parameters.into(),
+            })
+        })
+    }
+
+    fn draw_session(&mut self, session: &view::Session) -> Session {
+        Session {
+            backend_start: session.backend_start,
+            application_name: session.application_name.clone(),
+            usename: Detail::of(self.details, || session.usename.clone()),
+            client_addr: Detail::of(self.details, || session.client_addr),
+            client_port: Detail::of(self.details, || session.client_port),
+            state: self.draw_state(session),
+            state_since: session.state_since,
+            wait_event: session.wait_event.clone(),
         }
     }
-}
 
-impl GapJson {
-    fn of(gap: &Gap) -> Self {
-        Self { finding: gap.kind.as_str(), in_part: gap.is_partial(), reason: gap.render_reason() }
-    }
-}
-
-impl<'a> BlockerJson<'a> {
-    fn of(blocker: &'a Blocker, details: bool) -> Self {
-        Self {
-            pid: blocker.id.pid(),
-            gid: shown_gid(&blocker.id, details),
-            kind: blocker.kind,
-            certain: blocker.is_certain,
+    fn draw_state(&mut self, session: &view::Session) -> Option<Arc<str>> {
+        match &session.state {
+            State::Other(word) => Some(word.clone()),
+            State::Active
+            | State::Idle
+            | State::IdleInTransaction
+            | State::IdleInTransactionAborted
+            | State::Unknown => session.known_state().map(|word| self.word(word.into())),
         }
     }
-}
 
-impl<'a> RootJson<'a> {
-    fn of(root: &'a Root, holds_key: bool, details: bool) -> Self {
-        Self {
-            pid: root.id.pid(),
-            gid: root
-                .prepared
+    fn draw_holder(&mut self, holder: &view::Holder) -> Holder {
+        let at = self.at;
+        let by_type = holder.other_locks();
+        Holder {
+            pid: holder.id.pid(),
+            session: self.draw_session(&holder.session),
+            first_application_name: holder.first_application_name.clone(),
+            seen_to_begin: holder.seen_to_begin,
+            mode: holder.mode.clone(),
+            modes: holder.modes().cloned().collect(),
+            scope: holder.scope,
+            scope_evidence: Some(self.word(render_scope(holder))),
+            since: Some(holder.since),
+            seen_for_seconds: at.since(holder.since).as_secs_f64(),
+            held_at_least_seconds: (holder.proved_since < at)
+                .then(|| at.since(holder.proved_since).as_secs_f64()),
+            held_at_most_seconds: holder.not_before.map(|start| at.since(start).as_secs_f64()),
+            transactions_seen: holder.transactions_seen,
+            contended_since: holder.contended_since,
+            has_written: holder.has_written,
+            other_locks: OtherLocks {
+                count: by_type.values().sum(),
+                by_type: by_type.into_iter().map(|(it, count)| (it.clone(), count)).collect(),
+            },
+            prepared: self.draw_prepared(&holder.id, holder.prepared.as_deref()),
+            blocks: holder.blocks,
+            blocks_through: holder.blocks_through.to_vec(),
+            frees_next: holder
+                .frees_next
                 .as_ref()
-                .filter(|_| details)
-                .map(|prepared| &*prepared.transaction.gid),
-            application_name: root.session.application_name.as_deref(),
-            state: root.session.known_state(),
+                .map(|next| next.iter().take(NAMED).map(SessionId::pid).collect()),
+            frees_next_count: holder.frees_next.as_ref().map(|next| next.len()),
+        }
+    }
+
+    /// `None` for a backend.
+    fn draw_prepared(&self, id: &SessionId, known: Option<&view::Prepared>) -> Option<Prepared> {
+        match id {
+            SessionId::Backend(_) => None,
+            SessionId::Prepared(_) | SessionId::Nameless(_) => Some(Prepared {
+                gid: self.draw_known_gid(known),
+                owner: Detail::of(self.details, || known.and_then(|known| known.owner.clone())),
+                prepared_at: known.map(|known| known.transaction.prepared_at),
+            }),
+        }
+    }
+
+    fn draw_known_gid(&self, known: Option<&view::Prepared>) -> Option<Arc<str>> {
+        known.filter(|_| self.details).map(|known| known.transaction.gid.clone())
+    }
+
+    fn draw_waiters(&mut self, lock: &view::Lock) -> Vec<Waiter> {
+        let holders: HashSet<&SessionId> = match &lock.waiters[..] {
+            [] => return Vec::new(),
+            _ => lock.holders.iter().map(|holder| &holder.id).collect(),
+        };
+        lock.waiters.iter().map(|waiter| self.draw_waiter(waiter, &holders)).collect()
+    }
+
+    fn draw_waiter(&mut self, waiter: &view::Waiter, holders: &HashSet<&SessionId>) -> Waiter {
+        Waiter {
+            pid: waiter.id.pid(),
+            session: self.draw_session(&waiter.session),
+            mode: waiter.mode.clone(),
+            waiting_since: waiter.since,
+            waited_seconds: waiter.since.map(|start| self.at.since(start).as_secs_f64()),
+            xmin_age: waiter.snapshot_age,
+            blocked_by: self.draw_blockers(&waiter.blocked_by),
+            blocked_by_count: waiter.blocker_count,
+            roots: waiter
+                .roots
+                .iter()
+                .take(NAMED)
+                .map(|root| self.draw_root(root, holders.contains(&root.id)))
+                .collect(),
+            roots_count: waiter.roots.len(),
+        }
+    }
+
+    fn draw_blockers(&self, blockers: &[blocking::Blocker]) -> Vec<Blocker> {
+        blockers
+            .iter()
+            .map(|blocker| Blocker {
+                pid: blocker.id.pid(),
+                gid: shown_gid(&blocker.id, self.details).cloned(),
+                kind: blocker.kind,
+                certain: blocker.is_certain,
+            })
+            .collect()
+    }
+
+    fn draw_root(&mut self, root: &view::Root, holds_key: bool) -> Root {
+        Root {
+            pid: root.id.pid(),
+            gid: self.draw_known_gid(root.prepared.as_deref()),
+            application_name: root.session.application_name.clone(),
+            state: self.draw_state(&root.session),
             holds_key,
             in_cycle: root.is_in_cycle,
             blocks: root.blocks,
         }
     }
+
+    fn draw_chain_root(&mut self, root: &view::Root) -> ChainRoot {
+        ChainRoot {
+            pid: root.id.pid(),
+            session: self.draw_session(&root.session),
+            prepared: self.draw_prepared(&root.id, root.prepared.as_deref()),
+            in_cycle: root.is_in_cycle,
+            blocks: root.blocks,
+        }
+    }
+
+    fn draw_other_wait(&mut self, wait: &view::OtherWait) -> OtherWait {
+        OtherWait {
+            pid: wait.id.pid(),
+            session: self.draw_session(&wait.session),
+            locktype: wait.tag.locktype.clone(),
+            target: render_target(&wait.tag, wait.datname.as_deref()).into(),
+            mode: wait.mode.clone(),
+            waiting_since: wait.since,
+            waited_seconds: wait.since.map(|start| self.at.since(start).as_secs_f64()),
+            blocked_by: self.draw_blockers(&wait.blocked_by),
+            blocked_by_count: wait.blocker_count,
+        }
+    }
+
+    fn draw_order(&mut self, inversion: &Inversion) -> LockOrder {
+        let key = |side: usize| {
+            let resolution = &inversion.labels[side].resolution;
+            OrderedKey {
+                key: inversion.edges[side].held.key,
+                lock: resolution.lock.clone(),
+                display_name: self.draw_display_name(resolution),
+            }
+        };
+        LockOrder {
+            datname: inversion.labels[0].datname.clone(),
+            is_finding: inversion.is_certain,
+            text: finding::render_inversion(inversion, 0, self.details),
+            keys: [0, 1].map(key).into(),
+            orders: inversion.edges.iter().map(|edge| self.draw_edge(edge)).collect(),
+        }
+    }
+
+    fn draw_edge(&mut self, edge: &Edge) -> OrderEdge {
+        OrderEdge {
+            held: edge.held.key,
+            held_modes: edge.held_modes.modes().cloned().collect(),
+            taken: edge.taken.key,
+            taken_modes: edge.taken_modes.modes().cloned().collect(),
+            grade: edge.grade,
+            times: edge.times,
+            first_seen: edge.first.at,
+            last_seen: edge.last.at,
+            pid: edge.who.id.pid(),
+            session: self.draw_session(&edge.who.session),
+        }
+    }
+
+    fn word(&mut self, word: Cow<'_, str>) -> Arc<str> {
+        if let Some(known) = self.words.get(&*word) {
+            return known.clone();
+        }
+        let word: Arc<str> = word.into();
+        self.words.insert(word.clone());
+        word
+    }
 }
 
 /// The gid of a prepared transaction, to those who may see details.
-fn shown_gid(id: &SessionId, details: bool) -> Option<&str> {
+const fn shown_gid(id: &SessionId, details: bool) -> Option<&Arc<str>> {
     match id {
         SessionId::Prepared(gid) if details => Some(gid),
         SessionId::Prepared(_) | SessionId::Nameless(_) | SessionId::Backend(_) => None,
@@ -642,18 +395,18 @@ fn shown_gid(id: &SessionId, details: bool) -> Option<&str> {
 }
 
 /// What is known of a hold's scope, in words.
-fn render_scope(holder: &Holder) -> String {
+fn render_scope(holder: &view::Holder) -> Cow<'static, str> {
     match holder.scope_evidence {
         Some(ScopeEvidence::IdleOutsideTransaction) => {
-            "session: the backend was idle outside a transaction".to_owned()
+            "session: the backend was idle outside a transaction".into()
         }
         Some(ScopeEvidence::OutlivedFailedTransaction) => {
-            "session: it outlived a failed transaction".to_owned()
+            "session: it outlived a failed transaction".into()
         }
         Some(ScopeEvidence::OutlivedTransactionUnderWaiter) => {
-            "session: the holder's transaction changed while somebody waited".to_owned()
+            "session: the holder's transaction changed while somebody waited".into()
         }
-        Some(ScopeEvidence::Prepared) => "transaction: it is prepared".to_owned(),
+        Some(ScopeEvidence::Prepared) => "transaction: it is prepared".into(),
         None if holder.session.known_state().is_none()
             && holder.polls_outside_transaction >= HINT_POLLS =>
         {
@@ -661,17 +414,9 @@ fn render_scope(holder: &Holder) -> String {
                 "probably session level: outside a transaction in {} polls in a row",
                 holder.polls_outside_transaction
             )
+            .into()
         }
-        None => "session or transaction".to_owned(),
-    }
-}
-
-impl From<Limit> for LimitJson {
-    fn from(limit: Limit) -> Self {
-        match limit {
-            Limit::Of(duration) => Self::Seconds(duration.as_secs_f64()),
-            Limit::Unlimited => Self::Word("unlimited"),
-        }
+        None => "session or transaction".into(),
     }
 }
 
@@ -686,12 +431,14 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::fold::Fold;
+    use crate::key::Key;
+    use crate::mode::Mode;
     use crate::registry::{Registry, Source};
-    use crate::sample::FailureReason;
     use crate::sample::{
-        Backend, DatabaseName, DatabaseOid, KeyGroup, LockRow, LockTag, Names, PreparedTransaction,
-        RoleOid, Sample, State, TransactionId, VirtualTransaction,
+        Backend, DatabaseName, DatabaseOid, FailureReason, KeyGroup, LockRow, LockTag, Names, Pid,
+        PreparedTransaction, RoleOid, Sample, State, TransactionId, VirtualTransaction,
     };
+    use crate::snapshot::render_snapshot;
     use crate::view::Failure;
 
     const APP: DatabaseOid = DatabaseOid(5);
@@ -787,7 +534,7 @@ mod tests {
     }
 
     fn render(view: &View, now: Timestamp, details: bool) -> Value {
-        let json = render_snapshot([view], now, details);
+        let json = render_snapshot(&Snapshot::of([view], now, details));
         serde_json::from_slice::<Value>(&json).unwrap()["servers"][0].take()
     }
 
@@ -1027,7 +774,7 @@ mod tests {
         let nameless = SessionId::Nameless(VirtualTransaction::from_server("4/56"));
         assert_eq!(shown_gid(&nameless, true), None);
         let prepared = SessionId::Prepared("4/56".into());
-        assert_eq!(shown_gid(&prepared, true), Some("4/56"));
+        assert_eq!(shown_gid(&prepared, true).map(|gid| &**gid), Some("4/56"));
         assert_eq!(shown_gid(&prepared, false), None);
     }
 
