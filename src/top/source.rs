@@ -274,12 +274,15 @@ impl Source {
 
     /// Between two pictures, from now on.
     pub fn set_interval(&self, interval: Duration) {
-        self.set_pace(interval, self.pace.borrow().is_paused);
+        // Copied first: setting it waits until nobody reads it.
+        let Pace { is_paused, .. } = *self.pace.borrow();
+        self.set_pace(interval, is_paused);
     }
 
     /// Nothing is polled any more until it goes on.
     pub fn pause(&self, is_paused: bool) {
-        self.set_pace(self.pace.borrow().interval, is_paused);
+        let Pace { interval, .. } = *self.pace.borrow();
+        self.set_pace(interval, is_paused);
     }
 
     /// Polls all servers now, also while paused, and those that are down.
