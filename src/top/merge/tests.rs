@@ -369,7 +369,7 @@ fn a_standby_is_the_same_where_a_session_shows_it() {
     let own = standby(50.0, held(48.0, json!({})), 50.0);
     let other = standby(49.0, held(10.0, json!({ "pid": 8 })), 1.0);
     let same = standby(49.0, held(10.0, json!({})), 9.0);
-    assert_eq!(find_same(&own, &[other.clone()]).unwrap_err(), Mismatch::AnyStandby);
+    assert_eq!(find_same(&own, std::slice::from_ref(&other)).unwrap_err(), Mismatch::AnyStandby);
     let all = [other, same];
     assert_eq!(find_same(&own, &all).unwrap().watching_since, time(9.0));
 }
