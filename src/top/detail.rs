@@ -7,23 +7,24 @@ use super::app::App;
 use super::column::{
     Cell, Tone, application, render_age, render_client, render_held, render_waited, title,
 };
-use super::history::render_event;
+use super::history::{render_event, render_moment};
 use super::list::{fold_title, keys_of};
 use super::row::{Party, What};
 use super::screen::{tell, wrap_all};
-use super::tree::ago;
 use crate::duration::render_duration;
 use crate::key::Key;
 use crate::registry::Limit;
 use crate::snapshot::{Blocker, Detail, Finding, Holder, Lock, Server, Session, Waiter};
-use crate::timestamp::Timestamp;
 
 /// Of a long list, so many are shown.
 const LISTED: usize = 20;
 
 /// The lines of the selected row, in a width.
-pub fn lines(app: &App, _now: Timestamp, columns: usize) -> Vec<Vec<Cell>> {
-    let Some(row) = app.selected() else { return Vec::new() };
+pub fn lines(app: &App, columns: usize) -> Vec<Vec<Cell>> {
+    let Some(row) = app.selected() else {
+        let gone = "it is gone: nobody holds or awaits it any more, nor is anything said of it";
+        return wrap_all(&[Cell { text: gone.to_owned(), tone: Tone::Plain }], columns);
+    };
     let all = app.watched();
     let Some(watched) = row.place.watched(all) else { return Vec::new() };
     let mut text = Text { app, server: &watched.server, cells: Vec::new() };
@@ -125,14 +126,10 @@ impl Text<'_> {
 
     fn holder(&mut self, lock: &Lock, holder: &Holder) {
         let party = Party::Holder(lock, holder);
-        self.plain(format!(
-            "{}  {}  {}",
-            who(party),
-            holder.mode.as_str(),
-            render_held(holder)
-        ));
+        self.plain(format!("{}  {}  {}", who(party), holder.mode.as_str(), render_held(holder)));
         self.session(party);
-        let mut bounds = format!("  seen held at every poll for {}", render_age(holder.seen_for_seconds));
+        let mut bounds =
+            format!("  seen held at every poll for {}", render_age(holder.seen_for_seconds));
         if let Some(least) = holder.held_at_least_seconds {
             bounds.push_str(&format!("; proved for {}", render_age(least)));
         }
@@ -281,7 +278,7 @@ impl Text<'_> {
     fn session(&mut self, party: Party<'_>) {
         if let Some(prepared) = party.prepared() {
             let owner = detail(&prepared.owner);
-            let at = prepared.prepared_at.map(|at| format!(", prepared at {at}"));
+            let at = prepared.prepared_at.map(|at| format!(", prepared at {}", render_moment(at)));
             self.plain(format!("  owner {owner}{}", at.unwrap_or_default()));
             return;
         }
@@ -289,14 +286,21 @@ impl Text<'_> {
         let state = session.state.as_deref().unwrap_or("state unknown");
         let since = match (session.state_since, self.server.polled_at) {
             (Some(since), Some(polled)) => {
-                format!(" since {}", ago(polled.since(since).as_secs_f64()))
+                format!(" for {}", render_age(polled.since(since).as_secs_f64()))
             }
             (_, _) => String::new(),
         };
         let event = session.wait_event.as_deref().map(|event| format!(", {event}"));
         self.plain(format!("  {state}{since}{}", event.unwrap_or_default()));
-        self.plain(format!("  user {}, client {}{}", detail(&session.usename), client(session),
-            session.backend_start.map(|at| format!(", connected at {at}")).unwrap_or_default()));
+        self.plain(format!(
+            "  user {}, client {}{}",
+            detail(&session.usename),
+            client(session),
+            session
+                .backend_start
+                .map(|at| format!(", connected at {}", render_moment(at)))
+                .unwrap_or_default()
+        ));
     }
 
     fn query(&mut self, party: Party<'_>) {
@@ -390,7 +394,8 @@ fn render_next(holder: &Holder) -> String {
             let pids: Vec<String> = next.iter().flatten().map(|pid| pid.0.to_string()).collect();
             let more = holder.frees_next_count.unwrap_or(0).saturating_sub(next.len());
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{}{more} get in", pids.join(", "))
+            let verb = if holder.frees_next_count == Some(1) { "gets" } else { "get" };
+            format!("{}{more} {verb} in", pids.join(", "))
         }
     }
 }

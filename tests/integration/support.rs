@@ -21,6 +21,7 @@ pub mod relay;
 pub mod scrape;
 pub mod session;
 pub mod snapshot;
+pub mod terminal;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -46,6 +47,7 @@ pub use self::{
     relay::Relay,
     scrape::Scrape,
     session::Session,
+    terminal::Terminal,
 };
 
 /// How long anything may take before a test gives up on it. Generous, because it is only ever
@@ -82,6 +84,10 @@ pub enum Tool {
     Alertmanager,
     /// The checker that comes with Alertmanager.
     Amtool,
+    /// The terminal that keys are pressed in.
+    Tmux,
+    /// The reader of JSON that scripts use.
+    Jq,
     /// Python's client of Prometheus, whose parser of OpenMetrics is the reference.
     OpenMetricsParser,
 }
@@ -99,6 +105,8 @@ impl Tool {
                 find_program("prometheus-alertmanager").or_else(|| find_program("alertmanager"))
             }
             Tool::Amtool => find_program("amtool"),
+            Tool::Tmux => find_program("tmux"),
+            Tool::Jq => find_program("jq"),
             Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
         }
     }

@@ -7,9 +7,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::palette::Palette;
+use crate::mode::Mode;
 use crate::printable::{fit, visible, width};
+use crate::snapshot::Lock;
 use crate::top::app::App;
-use crate::top::column::{Cell, Column, Subject, ViewKind};
+use crate::top::column::{Cell, Column, Subject, ViewKind, title};
 use crate::top::row::What;
 
 /// Between two columns.
@@ -31,7 +33,7 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     let cells: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| match Subject::of(&row.place, app.watched()) {
-            Some(subject) => candidates.iter().map(|column| column.cell(&subject)).collect(),
+            Some(subject) => candidates.iter().map(|column| cell(*column, &subject)).collect(),
             None => vec![Cell::default(); candidates.len()],
         })
         .collect();
@@ -41,7 +43,9 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
         let place = candidates.iter().position(|column| *column == one.column).unwrap_or(0);
         let column = Rect {
             x,
-            width: u16::try_from(one.columns).unwrap_or(u16::MAX).min(area.right().saturating_sub(x)),
+            width: u16::try_from(one.columns)
+                .unwrap_or(u16::MAX)
+                .min(area.right().saturating_sub(x)),
             ..area
         };
         put(&one.title, one, palette.heading(), Rect { height: 1, ..column }, buffer);
@@ -57,7 +61,9 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
             let place = Rect { y: area.y + y, height: 1, ..column };
             put(&text, one, palette.tone(cell.tone), place, buffer);
         }
-        x = x.saturating_add(u16::try_from(one.columns + GAP).unwrap_or(u16::MAX)).min(area.right());
+        x = x
+            .saturating_add(u16::try_from(one.columns + GAP).unwrap_or(u16::MAX))
+            .min(area.right());
     }
     if let Some(selected) = app.selected_index()
         && let Some(index) = selected.checked_sub(app.offset())
@@ -76,25 +82,37 @@ fn put(text: &str, one: &Shown, style: Style, area: Rect, buffer: &mut Buffer) {
     buffer.set_stringn(area.x + blank, area.y, &text, columns, style);
 }
 
+/// As everywhere, but that a key without a name is there by its number: there may be no room for a
+/// column of keys.
+fn cell(column: Column, subject: &Subject<'_>) -> Cell {
+    let mut cell = column.cell(subject);
+    if column == Column::Lock && subject.lock.lock.is_none() && subject.fold.is_none() {
+        cell.text = title(subject.lock).into_owned();
+    }
+    if column == Column::Lock
+        && let Some(keys) = subject.fold
+    {
+        cell.text = format!("{} keys, {}", keys.len(), cell.text);
+    }
+    cell
+}
+
 /// What may be shown, what matters most first. Of one server or database its name is no news.
 fn candidates(app: &App, columns: usize) -> Vec<Column> {
-    let several = |name: &dyn Fn(&App) -> bool| name(app);
     let has_servers = app.watched().len() > 1;
-    let has_databases = several(&|app| {
-        let locks = app.watched().iter().flat_map(|watched| watched.server.locks.iter().flatten());
-        let mut names = locks.map(|lock| &lock.datname);
-        names.next().is_some_and(|first| names.any(|name| name != first))
-    });
+    let locks = app.watched().iter().flat_map(|watched| watched.server.locks.iter().flatten());
+    let mut names = locks.map(|lock| &lock.datname);
+    let has_databases = names.next().is_some_and(|first| names.any(|name| name != first));
     let wanted: &[Column] = match app.kind() {
         ViewKind::Locks => &[
             Column::Lock,
+            Column::Server,
             Column::Application,
             Column::Held,
             Column::Findings,
             Column::Waiters,
             Column::Wait,
             Column::State,
-            Column::Server,
             Column::Key,
             Column::Database,
             Column::Blocks,
@@ -105,13 +123,13 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
         ViewKind::Sessions => &[
             Column::Role,
             Column::Pid,
+            Column::Server,
             Column::Application,
             Column::Lock,
             Column::Held,
             Column::Wait,
             Column::State,
             Column::Findings,
-            Column::Server,
             Column::Root,
             Column::Client,
             Column::Scope,
@@ -123,32 +141,57 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
         ],
         ViewKind::Tree => &[],
     };
+    let is_any = |is_so: &dyn Fn(&Lock) -> bool| {
+        let mut locks =
+            app.watched().iter().flat_map(|watched| watched.server.locks.iter().flatten());
+        locks.any(is_so)
+    };
     let is_wanted = |column: &Column| match column {
         Column::Server => has_servers,
+        Column::Key => columns >= 100,
+        // Nearly all are alike, and then a column of them says nothing.
+        Column::Holders => is_any(&|lock| lock.holders.len() > 1),
+        Column::Mode => is_any(&|lock| {
+            let held = lock.holders.iter().map(|holder| &holder.mode);
+            let mut modes = held.chain(lock.waiters.iter().map(|waiter| &waiter.mode));
+            modes.any(|mode| *mode != Mode::Exclusive)
+        }),
         Column::Database => has_databases || columns >= 160,
         Column::Owner => columns >= 160,
+        Column::User => columns >= 140,
         _ => true,
     };
     wanted.iter().copied().filter(is_wanted).collect()
 }
 
 /// The least and the most columns of the terminal that one is worth.
-const fn bounds(column: Column) -> (usize, usize) {
+fn bounds(app: &App, column: Column, columns: usize) -> (usize, usize) {
+    // Which server it is costs room that others have to give.
+    let is_tight = columns < 100 && app.watched().len() > 1;
     match column {
-        Column::Lock => (12, 40),
-        Column::Application => (10, 40),
-        Column::Findings => (10, 60),
-        Column::Key => (8, 24),
+        Column::Application if is_tight => (10, 40),
+        Column::Findings if is_tight => (12, 60),
+        Column::Lock => (16, 40),
+        // Wide enough for the name before the present one, where there is room.
+        Column::Application if columns >= 100 => (18, 40),
+        Column::Application => (12, 40),
+        Column::Findings => (20, 60),
         Column::State => (7, 19),
-        Column::Database | Column::Server | Column::User | Column::Owner => (8, 20),
+        Column::Server => (20, 20),
+        Column::Database | Column::User | Column::Owner => (8, 20),
         Column::Client => (9, 24),
         Column::Root => (9, 32),
-        Column::Held | Column::Wait => (6, 10),
         Column::Role => (6, 6),
-        Column::Pid => (7, 8),
-        Column::Mode => (5, 10),
+        Column::Mode => (9, 10),
         Column::Scope => (7, 11),
-        Column::Holders | Column::Waiters | Column::Blocks => (6, 7),
+        // A number that is cut is another number.
+        Column::Key
+        | Column::Held
+        | Column::Wait
+        | Column::Pid
+        | Column::Holders
+        | Column::Waiters
+        | Column::Blocks => (usize::MAX, usize::MAX),
     }
 }
 
@@ -176,7 +219,7 @@ fn choose(app: &App, candidates: &[Column], cells: &[Vec<Cell>], columns: usize)
         if content == 0 && !sorted && !matches!(column, Column::Lock | Column::Findings) {
             continue;
         }
-        let (least, most) = bounds(column);
+        let (least, most) = bounds(app, column, columns);
         let wanted = content.max(width(&title));
         let taken = wanted.min(most).min(least.max(width(&title)));
         if taken + GAP > left {
@@ -188,7 +231,7 @@ fn choose(app: &App, candidates: &[Column], cells: &[Vec<Cell>], columns: usize)
     // First up to what is usual, then whatever there is.
     for is_generous in [false, true] {
         for choice in &mut chosen {
-            let most = if is_generous { usize::MAX } else { bounds(choice.column).1 };
+            let most = if is_generous { usize::MAX } else { bounds(app, choice.column, columns).1 };
             let more = choice.wanted.min(most).saturating_sub(choice.taken).min(left);
             choice.taken += more;
             left -= more;
