@@ -21,6 +21,7 @@ pub mod relay;
 pub mod scrape;
 pub mod session;
 pub mod snapshot;
+pub mod terminal;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -46,6 +47,7 @@ pub use self::{
     relay::Relay,
     scrape::Scrape,
     session::Session,
+    terminal::Terminal,
 };
 
 /// How long anything may take before a test gives up on it. Generous, because it is only ever
@@ -84,6 +86,10 @@ pub enum Tool {
     Amtool,
     /// Python's client of Prometheus, whose parser of OpenMetrics is the reference.
     OpenMetricsParser,
+    /// Terminals without a screen.
+    Tmux,
+    /// What scripts read JSON with.
+    Jq,
 }
 
 impl Tool {
@@ -100,6 +106,8 @@ impl Tool {
             }
             Tool::Amtool => find_program("amtool"),
             Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
+            Tool::Tmux => find_program("tmux"),
+            Tool::Jq => find_program("jq"),
         }
     }
 
