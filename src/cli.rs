@@ -488,7 +488,12 @@ fn render_man_section(command: clap::Command, page: &mut Vec<u8>) {
     let _ = man.render_options_section(&mut parts);
     let _ = man.render_extra_section(&mut parts);
     // Sections of the command are parts of this page.
-    page.extend(String::from_utf8_lossy(&parts).replace("\n.SH ", "\n.SS ").replacen(".SH ", ".SS ", 1).bytes());
+    page.extend(
+        String::from_utf8_lossy(&parts)
+            .replace("\n.SH ", "\n.SS ")
+            .replacen(".SH ", ".SS ", 1)
+            .bytes(),
+    );
 }
 
 /// The pair `-7,9` would be taken for flags, which a number is not: it is put into parentheses,

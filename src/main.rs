@@ -21,6 +21,7 @@ use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArg
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Applications, Config, Targets};
 use pg_locks_exporter::finding::FindingKind;
+use pg_locks_exporter::postgres::Dsn;
 use pg_locks_exporter::registry::{Circumstances, Explainer, MAX_KEYS, Registry, Resolver};
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
@@ -28,7 +29,6 @@ use pg_locks_exporter::reload::RegistryFiles;
 use pg_locks_exporter::snapshot::{Snapshot, render_servers};
 use pg_locks_exporter::state::StateFile;
 use pg_locks_exporter::survey::Survey;
-use pg_locks_exporter::postgres::Dsn;
 use pg_locks_exporter::timestamp::Timestamp;
 use pg_locks_exporter::top::column::{Column, Sort};
 use pg_locks_exporter::top::filter::Filter;
@@ -155,13 +155,8 @@ fn run_top(args: &TopArgs) -> Result<ExitCode, Failure> {
     }
     let source = Source::start(subject, interval).map_err(failure)?;
     if is_script {
-        let options = once::Options {
-            kind: args.view,
-            sort,
-            filter,
-            columns,
-            has_header: !args.no_header,
-        };
+        let options =
+            once::Options { kind: args.view, sort, filter, columns, has_header: !args.no_header };
         let repeats = args.json && !args.once && args.interval.is_some();
         return runtime()?.block_on(print_pictures(source, &options, args.json, repeats));
     }
@@ -185,9 +180,7 @@ fn run_top(args: &TopArgs) -> Result<ExitCode, Failure> {
 
 /// What is shown, where sessions may be acted upon, and how often to look. An error is the user's
 /// mistake.
-fn open_pictures(
-    args: &TopArgs,
-) -> anyhow::Result<(Subject, HashMap<Arc<str>, Dsn>, Duration)> {
+fn open_pictures(args: &TopArgs) -> anyhow::Result<(Subject, HashMap<Arc<str>, Dsn>, Duration)> {
     const INTERVAL: Duration = Duration::from_secs(1);
     if let Some(exporter) = open_exporter(&args.from)? {
         return Ok((
@@ -199,9 +192,7 @@ fn open_pictures(
     let exporter = match args.exporter.expose() {
         "none" => None,
         url => Some(
-            Exporter::parse(url)
-                .context("--exporter")?
-                .with_trust(args.from.ca_file.as_deref())?,
+            Exporter::parse(url).context("--exporter")?.with_trust(args.from.ca_file.as_deref())?,
         ),
     };
     let targets = Targets::load(Some(&args.connection), &args.files)?;

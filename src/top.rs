@@ -32,7 +32,9 @@ use std::time::Duration;
 use crossterm::event::{Event, EventStream};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use rustix::process::{Signal as ProcessSignal, getpgrp, getppid, getsid, kill_current_process_group};
+use rustix::process::{
+    Signal as ProcessSignal, getpgrp, getppid, getsid, kill_current_process_group,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 

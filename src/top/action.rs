@@ -36,12 +36,7 @@ pub struct Question {
 
 impl Question {
     /// About the selected row, or why it cannot be asked.
-    pub fn of(
-        verb: Verb,
-        may_act: bool,
-        all: &[Watched],
-        place: &Place,
-    ) -> Result<Self, String> {
+    pub fn of(verb: Verb, may_act: bool, all: &[Watched], place: &Place) -> Result<Self, String> {
         let watched = place.watched(all).ok_or("there is no row to act upon")?;
         let party = target(all, place)?;
         let server = &watched.server;
@@ -121,10 +116,7 @@ impl Question {
 }
 
 /// What sessions run, or why that is not known; those that are gone are left out.
-pub async fn fetch_queries(
-    dsn: &Dsn,
-    pids: &[Pid],
-) -> Vec<(Pid, Result<Arc<str>, Arc<str>>)> {
+pub async fn fetch_queries(dsn: &Dsn, pids: &[Pid]) -> Vec<(Pid, Result<Arc<str>, Arc<str>>)> {
     match action::fetch_queries(dsn, pids).await {
         Ok(queries) => queries
             .into_iter()

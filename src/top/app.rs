@@ -188,12 +188,15 @@ impl App {
 
     /// The number of the selected row; `None` where there are no rows.
     pub fn selected_index(&self) -> Option<usize> {
-        (!self.rows.is_empty()).then_some(self.view().index)
+        self.selected().map(|_| self.view().index)
     }
 
-    /// The selected row.
+    /// The selected row; `None` where there are no rows, and where somebody looks closely at one that
+    /// is gone: nobody else takes its place under their eyes.
     pub fn selected(&self) -> Option<&Row> {
-        self.rows.get(self.view().index)
+        let row = self.rows.get(self.view().index)?;
+        let is_gone = self.view().selected.as_ref().is_some_and(|id| *id != row.id);
+        (!is_gone).then_some(row)
     }
 
     /// How the rows are sorted.
@@ -379,6 +382,7 @@ impl App {
         self.rows = list::rows(self.kind, &self.watched, &self.filter, sort, &self.unfolded);
         let rows = std::mem::take(&mut self.rows);
         let last = rows.len().saturating_sub(1);
+        let is_looked_at = matches!(self.screen, Screen::Detail(_) | Screen::Confirm(_));
         let view = self.view_mut();
         let place = view.selected.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
         // Until somebody chooses a row the first is selected, whoever that is: it is the worst.
@@ -387,7 +391,7 @@ impl App {
             (Some(_), Some(place)) => place,
             (Some(_), None) => view.index.min(last),
         };
-        if view.selected.is_some() && place.is_none() {
+        if view.selected.is_some() && place.is_none() && !is_looked_at {
             view.selected = rows.get(view.index).map(|row| row.id.clone());
         }
         self.rows = rows;
@@ -473,15 +477,23 @@ impl App {
                 self.filter = before;
                 self.list();
             }
-            Screen::Confirm(_) => self.tell("nothing was done"),
-            Screen::Detail(_) | Screen::Help(_) | Screen::Sort(_) => {}
+            Screen::Confirm(_) => {
+                self.tell("nothing was done");
+                self.list();
+            }
+            // Whoever was looked at may be gone.
+            Screen::Detail(_) => self.list(),
+            Screen::Help(_) | Screen::Sort(_) => {}
         }
         None
     }
 
     fn agree(&mut self) -> Option<Effect> {
         match std::mem::take(&mut self.screen) {
-            Screen::Confirm(question) => Some(Effect::Act(question)),
+            Screen::Confirm(question) => {
+                self.list();
+                Some(Effect::Act(question))
+            }
             other => {
                 self.screen = other;
                 None
@@ -509,7 +521,9 @@ impl App {
     fn open_sort(&mut self) {
         let columns = self.kind.columns();
         if columns.is_empty() {
-            self.tell("the tree has an order of its own: who keeps most others waiting comes first");
+            self.tell(
+                "the tree has an order of its own: who keeps most others waiting comes first",
+            );
             return;
         }
         let index = columns.iter().position(|column| *column == self.sort().column);

@@ -229,11 +229,7 @@ impl<'a> Subject<'a> {
             Some(Party::Waiter(..) | Party::OtherWait(_) | Party::Root(_)) | None => None,
         };
         let everybody = self.party.is_none();
-        folded
-            .chain(own)
-            .filter(move |_| everybody)
-            .flat_map(|lock| &lock.holders)
-            .chain(party)
+        folded.chain(own).filter(move |_| everybody).flat_map(|lock| &lock.holders).chain(party)
     }
 
     fn longest_hold(&self) -> Option<&'a Holder> {
@@ -258,7 +254,8 @@ impl<'a> Subject<'a> {
         let pid = self.party.and_then(|party| party.pid());
         let is_somebody = self.party.is_some();
         self.lock.findings.iter().filter(move |finding| {
-            !is_somebody || pid.is_some_and(|pid| finding.pids.contains(&pid))
+            !is_somebody
+                || pid.is_some_and(|pid| finding.pids.contains(&pid))
                 || (pid.is_none() && finding.pids.is_empty())
         })
     }
@@ -375,7 +372,9 @@ impl Column {
                 plain(longest.map(render_held).unwrap_or_default().into())
             }
             Self::Waiters => plain(count(lock.waiters.len())),
-            Self::Wait => plain(subject.longest_wait().map(render_waited).unwrap_or_default().into()),
+            Self::Wait => {
+                plain(subject.longest_wait().map(render_waited).unwrap_or_default().into())
+            }
             Self::Blocks => plain(count(subject.blocks())),
             Self::Root => plain(render_root(party).into()),
             Self::Findings => render_findings(subject),
@@ -573,12 +572,12 @@ pub fn render_age(seconds: f64) -> String {
     render_duration(whole.unwrap_or(Duration::MAX))
 }
 
-/// For how long a key was held: a bound, unless its beginning is known to a tenth of it or to two
-/// seconds.
+/// For how long a key was held: a bound, unless its beginning is known to a tenth of it, or to little
+/// more than the second between two polls.
 pub fn render_held(holder: &Holder) -> String {
     let seen = holder.seen_for_seconds;
     let has_beginning =
-        holder.held_at_most_seconds.is_some_and(|most| most - seen <= (seen / 10.0).max(2.0));
+        holder.held_at_most_seconds.is_some_and(|most| most - seen <= (seen / 10.0).max(1.5));
     if has_beginning { render_age(seen) } else { format!("≥ {}", render_age(seen)) }
 }
 
@@ -600,13 +599,11 @@ pub fn render_client(session: &Session) -> Option<String> {
 }
 
 fn render_name(lock: &Lock, is_fold: bool) -> Cell {
-    let name = if is_fold { lock.lock.as_ref() } else { lock.display_name.known().or(lock.lock.as_ref()) };
+    let name =
+        if is_fold { lock.lock.as_ref() } else { lock.display_name.known().or(lock.lock.as_ref()) };
     match name {
         Some(name) => Cell { text: name.to_string(), tone: Tone::Plain },
-        None if lock.candidates.is_empty() => {
-            Cell { text: "unregistered".to_owned(), tone: Tone::Dim }
-        }
-        None => Cell { text: "unregistered (may be known)".to_owned(), tone: Tone::Dim },
+        None => Cell { text: "unregistered".to_owned(), tone: Tone::Dim },
     }
 }
 

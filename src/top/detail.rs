@@ -16,14 +16,16 @@ use crate::duration::render_duration;
 use crate::key::Key;
 use crate::registry::Limit;
 use crate::snapshot::{Blocker, Detail, Finding, Holder, Lock, Server, Session, Waiter};
-use crate::timestamp::Timestamp;
 
 /// Of a long list, so many are shown.
 const LISTED: usize = 20;
 
 /// The lines of the selected row, in a width.
-pub fn lines(app: &App, _now: Timestamp, columns: usize) -> Vec<Vec<Cell>> {
-    let Some(row) = app.selected() else { return Vec::new() };
+pub fn lines(app: &App, columns: usize) -> Vec<Vec<Cell>> {
+    let Some(row) = app.selected() else {
+        let gone = "it is gone: nobody holds or awaits it any more, nor is anything said of it";
+        return wrap_all(&[Cell { text: gone.to_owned(), tone: Tone::Plain }], columns);
+    };
     let all = app.watched();
     let Some(watched) = row.place.watched(all) else { return Vec::new() };
     let mut text = Text { app, server: &watched.server, cells: Vec::new() };
@@ -125,14 +127,10 @@ impl Text<'_> {
 
     fn holder(&mut self, lock: &Lock, holder: &Holder) {
         let party = Party::Holder(lock, holder);
-        self.plain(format!(
-            "{}  {}  {}",
-            who(party),
-            holder.mode.as_str(),
-            render_held(holder)
-        ));
+        self.plain(format!("{}  {}  {}", who(party), holder.mode.as_str(), render_held(holder)));
         self.session(party);
-        let mut bounds = format!("  seen held at every poll for {}", render_age(holder.seen_for_seconds));
+        let mut bounds =
+            format!("  seen held at every poll for {}", render_age(holder.seen_for_seconds));
         if let Some(least) = holder.held_at_least_seconds {
             bounds.push_str(&format!("; proved for {}", render_age(least)));
         }
@@ -295,8 +293,12 @@ impl Text<'_> {
         };
         let event = session.wait_event.as_deref().map(|event| format!(", {event}"));
         self.plain(format!("  {state}{since}{}", event.unwrap_or_default()));
-        self.plain(format!("  user {}, client {}{}", detail(&session.usename), client(session),
-            session.backend_start.map(|at| format!(", connected at {at}")).unwrap_or_default()));
+        self.plain(format!(
+            "  user {}, client {}{}",
+            detail(&session.usename),
+            client(session),
+            session.backend_start.map(|at| format!(", connected at {at}")).unwrap_or_default()
+        ));
     }
 
     fn query(&mut self, party: Party<'_>) {

@@ -55,7 +55,10 @@ const PLACES: [(&str, Place); 11] = [
 impl Filter {
     /// From a text as it is typed.
     pub fn parse(text: &str) -> Self {
-        Self { text: text.to_owned(), words: text.split_whitespace().filter_map(Word::parse).collect() }
+        Self {
+            text: text.to_owned(),
+            words: text.split_whitespace().filter_map(Word::parse).collect(),
+        }
     }
 
     /// As it was typed.

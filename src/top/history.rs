@@ -60,7 +60,9 @@ pub fn render_event(event: &Event) -> String {
 
 fn render_party(party: &EventParty) -> String {
     match (party.pid, &party.gid) {
-        (Some(pid), _) => format!("{} (pid {})", application(party.application_name.as_deref()), pid.0),
+        (Some(pid), _) => {
+            format!("{} (pid {})", application(party.application_name.as_deref()), pid.0)
+        }
         (None, Some(gid)) => format!("prepared transaction {gid}"),
         (None, None) => "a prepared transaction".to_owned(),
     }

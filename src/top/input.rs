@@ -122,6 +122,10 @@ pub fn parse_key(key: KeyEvent, mode: Mode) -> Option<Action> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
+    // Nothing is bound to it, and Esc with a key right after it looks the same.
+    if key.modifiers.contains(KeyModifiers::ALT) {
+        return None;
+    }
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return parse_control(key.code, mode);
     }
@@ -325,6 +329,12 @@ mod tests {
             assert_eq!(press(KeyCode::Char(c), Mode::Filter), action, "{c}");
         }
         assert_eq!(press_control('u', Mode::Filter), Some(Action::Edit(Edit::Clear)));
+    }
+
+    #[test]
+    fn a_key_with_alt_means_nothing() {
+        let key = KeyEvent::new(KeyCode::Char('K'), KeyModifiers::ALT | KeyModifiers::SHIFT);
+        assert!(MODES.into_iter().all(|mode| parse_key(key, mode).is_none()));
     }
 
     #[test]

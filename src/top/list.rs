@@ -45,8 +45,7 @@ pub fn rows(
         ViewKind::Tree => return tree::rows(all, filter),
     };
     let shown = places.into_iter().filter(|place| {
-        filter.is_empty()
-            || Subject::of(place, all).is_some_and(|subject| filter.matches(&subject))
+        filter.is_empty() || Subject::of(place, all).is_some_and(|subject| filter.matches(&subject))
     });
     let folded = fold(shown.collect(), kind, all, unfolded);
     sorted(folded, all, sort)
@@ -136,7 +135,9 @@ fn fold(
     }
     for (id, places) in folds {
         if places.len() <= ALIKE {
-            groups.extend(places.into_iter().filter_map(|place| Some((row(place, None, all)?, Vec::new()))));
+            groups.extend(
+                places.into_iter().filter_map(|place| Some((row(place, None, all)?, Vec::new()))),
+            );
             continue;
         }
         let Some(server) = places.first().map(|place| place.server) else { continue };
@@ -209,10 +210,7 @@ fn first_index(place: &Place) -> (usize, bool, usize) {
 }
 
 /// Of one session the keys that it holds, and those that it waits for.
-pub fn keys_of<'a>(
-    server: &'a Server,
-    party: &PartyId,
-) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
+pub fn keys_of<'a>(server: &'a Server, party: &PartyId) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let (mut held, mut awaited) = (Vec::new(), Vec::new());
     for lock in server.locks.iter().flatten() {
         if lock.holders.iter().any(|holder| Party::Holder(lock, holder).id() == *party) {

@@ -55,8 +55,7 @@ pub fn render(options: &Options, all: &[Watched]) -> String {
 
 /// Folds are for eyes.
 fn everything_unfolded(options: &Options, all: &[Watched]) -> HashSet<super::row::FoldId> {
-    let folded =
-        list::rows(options.kind, all, &options.filter, options.sort, &HashSet::new());
+    let folded = list::rows(options.kind, all, &options.filter, options.sort, &HashSet::new());
     folded.into_iter().filter_map(|row| row.fold).collect()
 }
 
@@ -87,7 +86,8 @@ fn render_tree(rows: &[Row], all: &[Watched]) -> String {
     for row in rows {
         let guides = row.branch.as_ref().map(|branch| branch.guides(false)).unwrap_or_default();
         let cells = tree::line(row, all);
-        let cells: Vec<String> = cells.iter().map(|cell| visible(&cell.text).into_owned()).collect();
+        let cells: Vec<String> =
+            cells.iter().map(|cell| visible(&cell.text).into_owned()).collect();
         let _ = writeln!(text, "{guides}{}", cells.join("  "));
     }
     text

@@ -23,7 +23,9 @@ pub fn render(headings: &[Heading], rows: &[Vec<String>], has_headings: bool) ->
         .map(|cells| cells.iter().map(|cell| visible(cell).into_owned()).collect())
         .collect();
     let widths: Vec<usize> = (0..headings.len())
-        .map(|column| all.iter().filter_map(|cells| cells.get(column)).map(|cell| width(cell)).max())
+        .map(|column| {
+            all.iter().filter_map(|cells| cells.get(column)).map(|cell| width(cell)).max()
+        })
         .map(Option::unwrap_or_default)
         .collect();
     let mut text = String::new();

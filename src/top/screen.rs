@@ -60,7 +60,8 @@ impl Layout {
         let footer = area.height.min(1);
         let mut left = area.height - footer;
         // The view is what one came for: on a small screen everything else gives way.
-        let header = rows(header::lines(app, now, area.width).len()).min(left / 3).max(left.min(1));
+        let most = usize::from(left / 3);
+        let header = rows(header::lines(app, now, area.width, most).len()).min(left);
         left -= header;
         let is_over = matches!(app.screen(), Screen::Detail(_) | Screen::Help(_));
         let strip = match is_over {
@@ -68,7 +69,8 @@ impl Layout {
             false => rows(strip::lines(app, area.width).len()).min(left / 3),
         };
         let body = left - strip;
-        let place = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
+        let place =
+            |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
         Self {
             header: place(0, header),
             body: place(header, body),
@@ -84,7 +86,7 @@ pub fn measure(app: &App, now: Timestamp, area: Rect) -> Measure {
     let lines = usize::from(body.height);
     match app.screen() {
         Screen::Detail(_) => {
-            let all = detail::lines(app, now, usize::from(area.width)).len();
+            let all = detail::lines(app, usize::from(area.width)).len();
             Measure { page: lines, last_line: all.saturating_sub(lines) }
         }
         Screen::Help(_) => {
@@ -107,10 +109,11 @@ pub fn draw(app: &App, now: Timestamp, frame: &mut Frame<'_>) {
 pub fn render(app: &App, now: Timestamp, area: Rect, buffer: &mut Buffer) {
     let palette = Palette::new(app.options().is_colored);
     let layout = Layout::of(app, area, now);
-    put_lines(&header::lines(app, now, area.width), &palette, layout.header, buffer);
+    let header = header::lines(app, now, area.width, usize::from(layout.header.height));
+    put_lines(&header, &palette, layout.header, buffer);
     match app.screen() {
         Screen::Detail(from) => {
-            let lines = detail::lines(app, now, usize::from(area.width));
+            let lines = detail::lines(app, usize::from(area.width));
             put_lines(lines.get(*from..).unwrap_or_default(), &palette, layout.body, buffer);
         }
         Screen::Help(from) => {
@@ -220,7 +223,8 @@ fn wrap(cell: &Cell, columns: usize) -> Vec<Vec<Cell>> {
                     taken > columns.max(1)
                 })
                 .map_or(line.len(), |(index, _)| index.max(1));
-            let end = (end..=line.len()).find(|end| line.is_char_boundary(*end)).unwrap_or(line.len());
+            let end =
+                (end..=line.len()).find(|end| line.is_char_boundary(*end)).unwrap_or(line.len());
             let rest = line.split_off(end);
             lines.push(std::mem::replace(&mut line, rest));
         }

@@ -16,6 +16,7 @@ use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal as Screen};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -57,7 +58,9 @@ impl Terminal {
 
     /// Draws everything the next time: somebody else wrote on the screen.
     pub fn forget(&mut self) -> io::Result<()> {
-        self.screen.clear()
+        // `clear` would ask the terminal where its cursor is, and the answer goes to whoever reads keys.
+        let size = self.screen.size()?;
+        self.screen.resize(Rect::new(0, 0, size.width, size.height))
     }
 
     /// Puts a text into the clipboard of the terminal (OSC 52), which also works over SSH. Whether

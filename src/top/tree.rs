@@ -141,7 +141,8 @@ impl<'a> Forest<'a> {
     /// not tell roots.
     fn find_roots(&mut self, server: &Server, waiting: &[(Who, Place)]) {
         let roots = server.roots.as_deref().unwrap_or_default();
-        let told = (0..roots.len()).map(|root| Place { server: self.server, what: What::Root(root) });
+        let told =
+            (0..roots.len()).map(|root| Place { server: self.server, what: What::Root(root) });
         let waits: HashSet<&Who> = waiting.iter().map(|(who, _)| who).collect();
         let known: HashSet<Who> =
             roots.iter().map(|root| Who::of_party(Party::Root(root))).collect();
@@ -149,9 +150,8 @@ impl<'a> Forest<'a> {
         for (index, lock) in server.locks.iter().flatten().enumerate() {
             for (number, holder) in lock.holders.iter().enumerate() {
                 let who = Who::of_party(Party::Holder(lock, holder));
-                let is_root = self.below.contains_key(&who)
-                    && !waits.contains(&who)
-                    && !known.contains(&who);
+                let is_root =
+                    self.below.contains_key(&who) && !waits.contains(&who) && !known.contains(&who);
                 if is_root && self.holds.get(&who).is_some_and(|(named, _)| named[0] == index) {
                     found.push(Place { server: self.server, what: What::Holder(index, number) });
                 }
@@ -168,7 +168,8 @@ impl<'a> Forest<'a> {
     fn lines(self) -> Vec<Row> {
         let mut rows = Vec::new();
         let mut seen: HashSet<Who> = HashSet::new();
-        let mut open: Vec<(Place, usize)> = self.roots.iter().rev().map(|one| (one.clone(), 0)).collect();
+        let mut open: Vec<(Place, usize)> =
+            self.roots.iter().rev().map(|one| (one.clone(), 0)).collect();
         while let Some((place, depth)) = open.pop() {
             let Some(party) = place.party(self.all) else { continue };
             let who = Who::of_party(party);
@@ -330,11 +331,16 @@ fn queue(blockers: &[Blocker], count: usize) -> Vec<Cell> {
             .iter()
             .skip(1)
             .take(2)
-            .map(|one| one.pid.map_or_else(|| "a prepared transaction".to_owned(), |pid| pid.0.to_string()))
+            .map(|one| {
+                one.pid.map_or_else(|| "a prepared transaction".to_owned(), |pid| pid.0.to_string())
+            })
             .collect();
         let more = others - named.len().min(others);
         let more = if more > 0 { format!(" and {more} others") } else { String::new() };
-        cells.push(Cell { text: format!("also behind {}{more}", named.join(", ")), tone: Tone::Dim });
+        cells.push(Cell {
+            text: format!("also behind {}{more}", named.join(", ")),
+            tone: Tone::Dim,
+        });
     }
     cells
 }

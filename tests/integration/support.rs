@@ -84,12 +84,12 @@ pub enum Tool {
     Alertmanager,
     /// The checker that comes with Alertmanager.
     Amtool,
+    /// The terminal that keys are pressed in.
+    Tmux,
+    /// The reader of JSON that scripts use.
+    Jq,
     /// Python's client of Prometheus, whose parser of OpenMetrics is the reference.
     OpenMetricsParser,
-    /// Terminals without a screen.
-    Tmux,
-    /// What scripts read JSON with.
-    Jq,
 }
 
 impl Tool {
@@ -105,9 +105,9 @@ impl Tool {
                 find_program("prometheus-alertmanager").or_else(|| find_program("alertmanager"))
             }
             Tool::Amtool => find_program("amtool"),
-            Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
             Tool::Tmux => find_program("tmux"),
             Tool::Jq => find_program("jq"),
+            Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
         }
     }
 

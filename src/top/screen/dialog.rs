@@ -44,7 +44,8 @@ pub fn help(app: &App, columns: usize) -> Vec<Vec<Cell>> {
     } else {
         "Nobody can be cancelled or ended from here: that takes --allow-kill."
     };
-    let mut cells = vec![plain("locks top: who holds which lock, who waits, who is at the root".into())];
+    let mut cells =
+        vec![plain("locks top: who holds which lock, who waits, who is at the root".into())];
     cells.push(plain(String::new()));
     cells.extend(KEYS.iter().map(|(key, text)| plain(format!("{key:<15} {text}"))));
     cells.push(plain(String::new()));
@@ -72,12 +73,7 @@ pub fn render_sort(app: &App, chosen: usize, palette: &Palette, area: Rect, buff
 }
 
 /// A question with what has to be known, and how it is answered.
-pub fn render_question(
-    question: &Question,
-    palette: &Palette,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub fn render_question(question: &Question, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     const COLUMNS: u16 = 76;
     let inside = usize::from(area.width.min(COLUMNS).saturating_sub(2));
     let title = Cell { text: question.title(), tone: Tone::Critical };

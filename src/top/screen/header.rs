@@ -16,14 +16,16 @@ const LISTED: usize = 8;
 /// The lock table is worth a warning from here on, in percent.
 const FULL_PERCENT: u64 = 70;
 
-/// All of them, as wide as they come.
-pub fn lines(app: &App, now: Timestamp, columns: u16) -> Vec<Vec<Cell>> {
+/// So many of them, as wide as they come: which view is shown is always there, and of the rest what
+/// matters most.
+pub fn lines(app: &App, now: Timestamp, columns: u16, most: usize) -> Vec<Vec<Cell>> {
     let mut lines = Vec::new();
     match app.watched() {
         [] => lines.push(vec![plain("no server is watched yet")]),
         [one] => lines.extend(alone(one, now, usize::from(columns))),
         several => lines.extend(all_of(several, now)),
     }
+    lines.truncate(most.saturating_sub(1).max(1));
     lines.push(tabs(app));
     lines
 }
@@ -36,20 +38,20 @@ fn alone(watched: &Watched, now: Timestamp, columns: usize) -> Vec<Vec<Cell>> {
     let origin = watched.origin.to_string();
     let taken: usize = first.iter().map(|cell| width(&cell.text) + 2).sum();
     let origin = Cell { text: origin, tone: Tone::Dim };
-    let mut lines = vec![first];
     // Where it comes from is said in full, on a line of its own if need be.
-    if taken + width(&origin.text) <= columns {
+    let has_room = taken + width(&origin.text) <= columns;
+    let mut state = age(watched, now);
+    if watched.is_seen() {
+        state.push(findings(server));
+        state.extend(table(server.lock_table));
+    }
+    let mut lines = vec![first, state];
+    lines.extend(warnings(watched));
+    if has_room {
         lines[0].push(origin);
     } else {
         lines.push(vec![origin]);
     }
-    let mut state = age(watched, now);
-    if watched.is_seen() {
-        state.extend(table(server.lock_table));
-        state.push(findings(server));
-    }
-    lines.push(state);
-    lines.extend(warnings(watched));
     lines
 }
 
@@ -75,8 +77,8 @@ fn all_of(all: &[Watched], now: Timestamp) -> Vec<Vec<Cell>> {
         line.extend(facts(server));
         line.extend(age(watched, now));
         if watched.is_seen() {
-            line.extend(table(server.lock_table));
             line.push(findings(server));
+            line.extend(table(server.lock_table));
         }
         line.extend(warnings(watched).into_iter().flatten());
         lines.push(line);
@@ -135,7 +137,8 @@ fn findings(server: &Server) -> Cell {
 /// Findings by severity, in words.
 fn count<'a>(servers: impl Iterator<Item = &'a Server>) -> Cell {
     let (mut critical, mut warnings) = (0_usize, 0_usize);
-    for finding in servers.flat_map(|server| server.locks.iter().flatten()).flat_map(|one| &one.findings)
+    for finding in
+        servers.flat_map(|server| server.locks.iter().flatten()).flat_map(|one| &one.findings)
     {
         match finding.severity {
             Severity::Critical => critical += 1,
@@ -190,10 +193,8 @@ fn tabs(app: &App) -> Vec<Cell> {
     if let Some(index) = app.selected_index()
         && app.rows().len() > 1
     {
-        cells.push(Cell {
-            text: format!("{} of {}", index + 1, app.rows().len()),
-            tone: Tone::Dim,
-        });
+        cells
+            .push(Cell { text: format!("{} of {}", index + 1, app.rows().len()), tone: Tone::Dim });
     }
     cells
 }

@@ -9,7 +9,7 @@ use ratatui::style::Style;
 use super::palette::Palette;
 use crate::printable::{fit, visible, width};
 use crate::top::app::App;
-use crate::top::column::{Cell, Column, Subject, ViewKind};
+use crate::top::column::{Cell, Column, Subject, ViewKind, title};
 use crate::top::row::What;
 
 /// Between two columns.
@@ -31,7 +31,7 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
     let cells: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| match Subject::of(&row.place, app.watched()) {
-            Some(subject) => candidates.iter().map(|column| column.cell(&subject)).collect(),
+            Some(subject) => candidates.iter().map(|column| cell(*column, &subject)).collect(),
             None => vec![Cell::default(); candidates.len()],
         })
         .collect();
@@ -41,7 +41,9 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
         let place = candidates.iter().position(|column| *column == one.column).unwrap_or(0);
         let column = Rect {
             x,
-            width: u16::try_from(one.columns).unwrap_or(u16::MAX).min(area.right().saturating_sub(x)),
+            width: u16::try_from(one.columns)
+                .unwrap_or(u16::MAX)
+                .min(area.right().saturating_sub(x)),
             ..area
         };
         put(&one.title, one, palette.heading(), Rect { height: 1, ..column }, buffer);
@@ -57,7 +59,9 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
             let place = Rect { y: area.y + y, height: 1, ..column };
             put(&text, one, palette.tone(cell.tone), place, buffer);
         }
-        x = x.saturating_add(u16::try_from(one.columns + GAP).unwrap_or(u16::MAX)).min(area.right());
+        x = x
+            .saturating_add(u16::try_from(one.columns + GAP).unwrap_or(u16::MAX))
+            .min(area.right());
     }
     if let Some(selected) = app.selected_index()
         && let Some(index) = selected.checked_sub(app.offset())
@@ -76,15 +80,27 @@ fn put(text: &str, one: &Shown, style: Style, area: Rect, buffer: &mut Buffer) {
     buffer.set_stringn(area.x + blank, area.y, &text, columns, style);
 }
 
+/// As everywhere, but that a key without a name is there by its number: there may be no room for a
+/// column of keys.
+fn cell(column: Column, subject: &Subject<'_>) -> Cell {
+    let mut cell = column.cell(subject);
+    if column == Column::Lock && subject.lock.lock.is_none() && subject.fold.is_none() {
+        cell.text = title(subject.lock).into_owned();
+    }
+    if column == Column::Lock
+        && let Some(keys) = subject.fold
+    {
+        cell.text = format!("{} keys, {}", keys.len(), cell.text);
+    }
+    cell
+}
+
 /// What may be shown, what matters most first. Of one server or database its name is no news.
 fn candidates(app: &App, columns: usize) -> Vec<Column> {
-    let several = |name: &dyn Fn(&App) -> bool| name(app);
     let has_servers = app.watched().len() > 1;
-    let has_databases = several(&|app| {
-        let locks = app.watched().iter().flat_map(|watched| watched.server.locks.iter().flatten());
-        let mut names = locks.map(|lock| &lock.datname);
-        names.next().is_some_and(|first| names.any(|name| name != first))
-    });
+    let locks = app.watched().iter().flat_map(|watched| watched.server.locks.iter().flatten());
+    let mut names = locks.map(|lock| &lock.datname);
+    let has_databases = names.next().is_some_and(|first| names.any(|name| name != first));
     let wanted: &[Column] = match app.kind() {
         ViewKind::Locks => &[
             Column::Lock,
@@ -125,6 +141,7 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
     };
     let is_wanted = |column: &Column| match column {
         Column::Server => has_servers,
+        Column::Key => columns >= 100,
         Column::Database => has_databases || columns >= 160,
         Column::Owner => columns >= 160,
         _ => true,
@@ -135,9 +152,9 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
 /// The least and the most columns of the terminal that one is worth.
 const fn bounds(column: Column) -> (usize, usize) {
     match column {
-        Column::Lock => (12, 40),
-        Column::Application => (10, 40),
-        Column::Findings => (10, 60),
+        Column::Lock => (16, 40),
+        Column::Application => (12, 40),
+        Column::Findings => (14, 60),
         Column::Key => (8, 24),
         Column::State => (7, 19),
         Column::Database | Column::Server | Column::User | Column::Owner => (8, 20),

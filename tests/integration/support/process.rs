@@ -116,7 +116,7 @@ pub async fn run(mut command: Command) -> Outcome {
     Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Sends a signal by its short name to a process.
+/// Sends a signal by its short name, as `TERM`.
 pub fn send_signal(signal: &str, id: u32) {
     // The shell's own `kill`: every system has it, and the standard library has none.
     let sent = Command::new("sh")
