@@ -444,9 +444,16 @@ impl App {
     fn enter(&mut self) {
         match std::mem::take(&mut self.screen) {
             Screen::View if !self.rows.is_empty() => {
-                let is_fold = matches!(self.selected().map(|row| &row.id), Some(RowId::Fold(_)));
-                if is_fold {
-                    self.fold(false);
+                let fold = self.selected().and_then(|row| match &row.id {
+                    RowId::Fold(fold) => Some(fold),
+                    RowId::Server(_)
+                    | RowId::Lock(_)
+                    | RowId::Party(..)
+                    | RowId::Session(..) => None,
+                });
+                if let Some(fold) = fold {
+                    let is_open = self.unfolded.contains(fold);
+                    self.fold(is_open);
                 } else {
                     // Whom one looks at closely one keeps, whatever gets worse meanwhile.
                     self.select(self.view().index);
