@@ -1,34 +1,37 @@
-//! The reader behind `--from`: gets the snapshot of a running exporter over HTTP.
+//! The reader behind `--from`: gets the snapshot of a running exporter, and what happened to a key,
+//! over HTTP, and over TLS where the address says https.
 //!
-//! One request on one connection, with a bound on time and size, over TLS where the address says
-//! https. It knows where an exporter lives
-//! and what can go wrong on the way; what the bytes mean is [`snapshot`](crate::snapshot)'s
-//! business. A password in the address is sent and never shown: not in an error, nor in the debug
-//! form.
+//! Each answer has a bound on time and size. The connection is kept for the next one: who looks every
+//! second costs the exporter a request, and no handshake. It knows where an exporter lives and what
+//! can go wrong on the way; what the bytes mean is [`snapshot`](crate::snapshot)'s business. A
+//! password in the address is sent and never shown: not in an error, nor in the debug form. Nor does
+//! it go anywhere else: redirects are not followed.
 
+mod connection;
 mod trust;
 
 use std::fmt;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use http_body_util::Empty;
 use hyper::header::{self, HeaderValue};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::{Request, StatusCode, Uri};
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
+use self::connection::{Answer, Connection, Stream};
 pub use self::trust::{Trust, TrustError};
 use crate::key::Key;
+use crate::printable::visible;
 use crate::snapshot::{Event, ParseSnapshotError, Snapshot, parse_events, parse_snapshot};
 
 /// For connecting, asking and reading together: an exporter answers from memory.
@@ -57,12 +60,9 @@ pub struct Exporter {
     authorization: Option<HeaderValue>,
     /// For https.
     trust: Option<Trust>,
+    /// Nobody asks on it at the moment. Copies share it.
+    kept: Arc<Mutex<Option<Connection>>>,
 }
-
-/// What a request and its answer run over.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Why a text is not the address of an exporter. Never quotes it: there may be a password in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +71,7 @@ pub enum ParseAddressError {
     #[error("an address begins with http:// or https://, as in http://db-1:10187")]
     NoScheme,
     /// No host, or no number as port, or characters that no address has.
-    #[error("not an address: write http://HOST:PORT, as in http://db-1:10187")]
+    #[error("not an address: write http://HOST:PORT or https://HOST:PORT, as in http://db-1:10187")]
     Syntax,
     /// Credentials that are not percent-encoded as they should be.
     #[error(
@@ -98,11 +98,14 @@ pub enum ReadError {
     #[error("the TLS handshake failed: {}", trust::remedy(.0))]
     Tls(#[source] io::Error),
     /// Somebody who says nothing, or too slowly.
-    #[error("no answer within {} s", PATIENCE.as_secs())]
-    Timeout,
+    #[error("{} within {} s", .0, PATIENCE.as_secs())]
+    Timeout(Awaited),
     /// Somebody who does not speak HTTP, or hung up.
     #[error("the answer broke off or is not HTTP")]
     Http(#[source] hyper::Error),
+    /// An answer that says it is packed, and is not.
+    #[error("the answer is not compressed as it says")]
+    Gzip(#[source] io::Error),
     /// More than anybody's locks.
     #[error("the answer is larger than {} MiB", MAX_BODY_BYTES >> 20)]
     TooLarge,
@@ -114,8 +117,29 @@ pub enum ReadError {
     Snapshot(#[from] ParseSnapshotError),
 }
 
+/// For what somebody was waited for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// For the host to take a connection.
+    Connection,
+    /// For its part in the TLS handshake.
+    Handshake,
+    /// For the answer to a request.
+    Answer,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connection => "no connection",
+            Self::Handshake => "the TLS handshake failed: no answer to it",
+            Self::Answer => "no answer",
+        })
+    }
+}
+
 impl Exporter {
-    /// Reads an address as people type it: `http://[NAME:PASSWORD@]HOST[:PORT][/PREFIX]`.
+    /// Reads an address as people type it: `http[s]://[NAME:PASSWORD@]HOST[:PORT][/PREFIX]`.
     pub fn parse(text: &str) -> Result<Self, ParseAddressError> {
         let text = text.trim();
         let (scheme, rest) = text.split_once("://").ok_or(ParseAddressError::NoScheme)?;
@@ -135,19 +159,21 @@ impl Exporter {
             None => (None, authority),
         };
         let (host, port) = parse_place(place).ok_or(ParseAddressError::Syntax)?;
+        // Who copies it from a browser or a scrape configuration copies a path too.
+        let known = ["/metrics", SNAPSHOT_PATH];
+        let prefix = known.iter().find_map(|known| path.strip_suffix(known)).unwrap_or(path);
+        let prefix = prefix.trim_end_matches('/').to_owned();
+        if format!("{prefix}{SNAPSHOT_PATH}").parse::<Uri>().is_err() {
+            return Err(ParseAddressError::Syntax);
+        }
         Ok(Self {
             is_https,
             host,
             port,
-            // Who copies it from a browser or a scrape configuration copies a path too.
-            prefix: ["/metrics", SNAPSHOT_PATH]
-                .iter()
-                .find_map(|known| path.strip_suffix(known))
-                .unwrap_or(path)
-                .trim_end_matches('/')
-                .to_owned(),
+            prefix,
             authorization: credentials.map(render_authorization).transpose()?,
             trust: None,
+            kept: Arc::default(),
         })
     }
 
@@ -162,9 +188,7 @@ impl Exporter {
 
     /// Gets what it sees now.
     pub async fn fetch_snapshot(&self) -> Result<Snapshot, ReadError> {
-        let body = timeout(PATIENCE, self.fetch(SNAPSHOT_PATH));
-        let body = body.await.map_err(|_| ReadError::Timeout)??;
-        Ok(parse_snapshot(&body)?)
+        Ok(parse_snapshot(&self.fetch(SNAPSHOT_PATH).await?)?)
     }
 
     /// Gets what it saw happen to a key of a server lately, in every database, the newest first.
@@ -176,15 +200,68 @@ impl Exporter {
     ) -> Result<Vec<Event>, ReadError> {
         let (server, key) = (encode_percent(server), encode_percent(&key.to_string()));
         let path = format!("{EVENTS_PATH}?server={server}&key={key}&limit={limit}");
-        let body = timeout(PATIENCE, self.fetch(&path));
-        let body = body.await.map_err(|_| ReadError::Timeout)??;
-        Ok(parse_events(&body)?)
+        Ok(parse_events(&self.fetch(&path).await?)?)
     }
 
-    async fn connect(&self) -> Result<Box<dyn Stream>, ReadError> {
+    /// Asks on the connection that was kept, else on a new one. All of it together has a bound.
+    async fn fetch(&self, path: &str) -> Result<Bytes, ReadError> {
+        let deadline = sleep(PATIENCE).deadline();
+        let kept = self.kept().take();
+        if let Some(kept) = kept {
+            match self.ask(kept, path, deadline).await {
+                // Since the last answer it was closed, of which nobody needs to hear. Asking twice
+                // does no harm: nothing is changed by it.
+                Err(ReadError::Http(_)) => {}
+                answer => return answer,
+            }
+        }
+        let opened = Connection::open(self.connect(deadline).await?).await?;
+        self.ask(opened, path, deadline).await
+    }
+
+    async fn ask(
+        &self,
+        connection: Connection,
+        path: &str,
+        deadline: Instant,
+    ) -> Result<Bytes, ReadError> {
+        let answer = connection.ask(self.request(path), MAX_BODY_BYTES);
+        let answer = timeout_at(deadline, answer).await;
+        let answer = answer.map_err(|_| ReadError::Timeout(Awaited::Answer))??;
+        let Answer { head, body, connection } = answer;
+        if head.status == StatusCode::OK {
+            if connection.is_some() {
+                *self.kept() = connection;
+            }
+            return Ok(body);
+        }
+        let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
+        Err(ReadError::Status(head.status, first_line(location.unwrap_or(&body))))
+    }
+
+    fn request(&self, path: &str) -> Request<Empty<Bytes>> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = format!("{}{path}", self.prefix)
+            .parse()
+            // `parse` let no prefix through that an address cannot have.
+            .unwrap_or_else(|_| Uri::from_static(SNAPSHOT_PATH));
+        let headers = request.headers_mut();
+        if let Ok(host) = HeaderValue::from_str(&self.place()) {
+            headers.insert(header::HOST, host);
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
+        request
+    }
+
+    async fn connect(&self, deadline: Instant) -> Result<Box<dyn Stream>, ReadError> {
         let port = self.port.unwrap_or(if self.is_https { 443 } else { 80 });
-        let stream = TcpStream::connect((self.host.as_str(), port))
+        let stream = timeout_at(deadline, TcpStream::connect((self.host.as_str(), port)))
             .await
+            .map_err(|_| ReadError::Timeout(Awaited::Connection))?
             .map_err(|source| ReadError::Connect { no_port: self.port.is_none(), source })?;
         if !self.is_https {
             return Ok(Box::new(stream));
@@ -195,53 +272,16 @@ impl Exporter {
         };
         let invalid = |error| ReadError::Tls(io::Error::new(io::ErrorKind::InvalidInput, error));
         let name = ServerName::try_from(self.host.clone()).map_err(invalid)?;
-        let connector = TlsConnector::from(trust.0);
-        Ok(Box::new(connector.connect(name, stream).await.map_err(ReadError::Tls)?))
+        let stream = timeout_at(deadline, TlsConnector::from(trust.0).connect(name, stream))
+            .await
+            .map_err(|_| ReadError::Timeout(Awaited::Handshake))?
+            .map_err(ReadError::Tls)?;
+        Ok(Box::new(stream))
     }
 
-    async fn fetch(&self, path: &str) -> Result<Bytes, ReadError> {
-        let stream = self.connect().await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(ReadError::Http)?;
-        let mut request = Request::new(Empty::<Bytes>::new());
-        *request.uri_mut() = format!("{}{path}", self.prefix)
-            .parse()
-            // `parse` let no character through that a path cannot have.
-            .unwrap_or_else(|_| hyper::Uri::from_static(SNAPSHOT_PATH));
-        let headers = request.headers_mut();
-        if let Ok(host) = HeaderValue::from_str(&self.place()) {
-            headers.insert(header::HOST, host);
-        }
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        if let Some(authorization) = &self.authorization {
-            headers.insert(header::AUTHORIZATION, authorization.clone());
-        }
-        let answer = async {
-            let response = sender.send_request(request).await.map_err(ReadError::Http)?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(body_error);
-            if head.status == StatusCode::OK {
-                return Ok(body?.to_bytes());
-            }
-            let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
-            let said = match location {
-                Some(location) => Bytes::copy_from_slice(location),
-                None => body.map(|body| body.to_bytes()).unwrap_or_default(),
-            };
-            Err(ReadError::Status(head.status, first_line(&said)))
-        };
-        let mut answer = std::pin::pin!(answer);
-        tokio::select! {
-            biased;
-            answer = &mut answer => answer,
-            // The connection moves the bytes. When it ends first, the answer has all it will get,
-            // and what it lacks is the connection's fault.
-            ended = connection => match (answer.await, ended) {
-                (Err(ReadError::Http(_)), Err(error)) => Err(ReadError::Http(error)),
-                (answer, _) => answer,
-            },
-        }
+    /// Never held over an await: who asks takes the connection out, and others ask on another.
+    fn kept(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `Host`
@@ -320,21 +360,12 @@ fn decode_percent(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-fn body_error(error: Box<dyn std::error::Error + Send + Sync>) -> ReadError {
-    if error.is::<LengthLimitError>() {
-        return ReadError::TooLarge;
-    }
-    match error.downcast::<hyper::Error>() {
-        Ok(error) => ReadError::Http(*error),
-        Err(_) => ReadError::TooLarge,
-    }
-}
-
 /// For a terminal: whatever is at that address may say anything.
 fn first_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let line = said.trim_start().lines().next().unwrap_or_default();
-    line.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect()
+    let line: String = line.chars().take(MAX_REASON_CHARS).collect();
+    visible(&line).into_owned()
 }
 
 fn render_status(status: StatusCode, said: &str) -> String {
@@ -403,6 +434,7 @@ mod tests {
             ("http://[::1]x", Syntax),
             ("http://db 1", Syntax),
             ("http://db-1/?q", Syntax),
+            ("http://db-1/<locks>", Syntax),
             ("http://me:secret%4@db-1", Credentials),
             ("http://me:%zz@db-1", Credentials),
         ];
@@ -456,6 +488,7 @@ mod tests {
         let asked = asked.await.unwrap();
         assert!(asked.starts_with("GET /api/v1/locks HTTP/1.1\r\n"), "{asked}");
         assert!(asked.contains("authorization: Basic bWU6c2VjcmV0\r\n"), "{asked}");
+        assert!(asked.contains("accept-encoding: gzip\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {}\r\n", exporter.place())), "{asked}");
     }
 
@@ -476,7 +509,7 @@ mod tests {
         let cases: [(&[u8], &str); 9] = [
             (
                 b"HTTP/1.1 403 Forbidden\r\nContent-Length: 11\r\n\r\nother\x1b[1m\nx",
-                "answered 403 Forbidden (other[1m): use its IP address, or start the exporter \
+                "answered 403 Forbidden (other\\u{1b}[1m): use its IP address, or start the exporter \
                  with --web.allowed-hosts",
             ),
             (
@@ -510,6 +543,143 @@ mod tests {
             let said = refusal(answer).await;
             assert!(said.starts_with(expected), "{:?}: {said}", String::from_utf8_lossy(answer));
         }
+    }
+
+    /// A server that deals with connections one after the other as it is told, each of them a list
+    /// of answers to requests, and hangs up after the last. Counts the requests of each.
+    async fn answering_in_turn(
+        connections: Vec<Vec<Vec<u8>>>,
+    ) -> (Exporter, tokio::task::JoinHandle<Vec<usize>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://me:secret@{}", listener.local_addr().unwrap());
+        let counted = tokio::spawn(async move {
+            let mut counts = Vec::new();
+            for answers in connections {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut count = 0;
+                for answer in answers {
+                    let mut asked = Vec::new();
+                    while !asked.ends_with(b"\r\n\r\n") {
+                        asked.push(stream.read_u8().await.unwrap());
+                    }
+                    count += 1;
+                    stream.write_all(&answer).await.unwrap();
+                }
+                counts.push(count);
+            }
+            counts
+        });
+        (Exporter::parse(&url).unwrap(), counted)
+    }
+
+    fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+        let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
+        [head.as_bytes(), body].concat()
+    }
+
+    fn empty() -> Vec<u8> {
+        reply("200 OK", "", b"{\"schema\":1,\"servers\":[],\"events\":[]}")
+    }
+
+    #[tokio::test]
+    async fn one_connection_serves_all_looks_and_copies_share_it() {
+        let (exporter, counted) = answering_in_turn(vec![vec![empty(), empty(), empty()]]).await;
+        exporter.fetch_snapshot().await.unwrap();
+        exporter.clone().fetch_snapshot().await.unwrap();
+        assert!(exporter.fetch_events("a b&c", Key::pair(7, -9), 5).await.unwrap().is_empty());
+        assert_eq!(counted.await.unwrap(), [3]);
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_that_was_closed_is_replaced_in_silence() {
+        let closing = reply("200 OK", "Connection: close\r\n", b"{\"schema\":1,\"servers\":[]}");
+        let broken = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{".to_vec();
+        let (exporter, counted) = answering_in_turn(vec![
+            vec![empty()],
+            vec![closing],
+            // Broke off in the middle of the second answer.
+            vec![empty(), broken],
+            // Nor answers the second request.
+            vec![empty(), empty(), Vec::new()],
+            vec![empty()],
+        ])
+        .await;
+        for look in 0..6 {
+            exporter.fetch_snapshot().await.unwrap_or_else(|error| panic!("{look}: {error:?}"));
+        }
+        assert_eq!(counted.await.unwrap(), [1, 1, 2, 3, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_that_breaks_is_an_error_and_not_tried_again() {
+        let (exporter, counted) =
+            answering_in_turn(vec![vec![empty(), Vec::new()], vec![Vec::new()]]).await;
+        exporter.fetch_snapshot().await.unwrap();
+        let error = exporter.fetch_snapshot().await.unwrap_err();
+        assert!(matches!(error, ReadError::Http(_)), "{error:?}");
+        assert_eq!(counted.await.unwrap(), [2, 1]);
+        // Nobody listens any more.
+        let error = exporter.fetch_snapshot().await.unwrap_err();
+        assert!(matches!(error, ReadError::Connect { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_an_answer_that_was_not_wanted_is_not_kept() {
+        let (exporter, counted) =
+            answering_in_turn(vec![vec![reply("503 Busy", "", b"busy")], vec![empty()]]).await;
+        let error = exporter.fetch_snapshot().await.unwrap_err();
+        assert!(matches!(error, ReadError::Status(..)), "{error:?}");
+        exporter.fetch_snapshot().await.unwrap();
+        assert_eq!(counted.await.unwrap(), [1, 1]);
+    }
+
+    #[tokio::test]
+    async fn two_who_ask_at_once_do_not_wait_for_each_other() {
+        let (exporter, counted) = answering_in_turn(vec![vec![empty()], vec![empty()]]).await;
+        let (one, two) = tokio::join!(exporter.fetch_snapshot(), exporter.fetch_snapshot());
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(counted.await.unwrap(), [1, 1]);
+    }
+
+    #[tokio::test]
+    async fn answers_may_be_compressed_and_so_may_refusals() {
+        let pack = |plain: &[u8]| {
+            let level = flate2::Compression::fast();
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+            std::io::Write::write_all(&mut encoder, plain).unwrap();
+            encoder.finish().unwrap()
+        };
+        let gzip = "Content-Encoding: gzip\r\n";
+        let (exporter, _) = answering_in_turn(vec![
+            vec![reply("200 OK", gzip, &pack(b"{\"schema\":1,\"servers\":[]}")), Vec::new()],
+            vec![reply("503 Busy", gzip, &pack(b"busy"))],
+            vec![reply("200 OK", gzip, b"{\"schema\":1,\"servers\":[]}")],
+        ])
+        .await;
+        exporter.fetch_snapshot().await.unwrap();
+        let error = exporter.fetch_snapshot().await.unwrap_err().to_string();
+        assert!(error.starts_with("answered 503 Service Unavailable (busy): "), "{error}");
+        let error = exporter.fetch_snapshot().await.unwrap_err().to_string();
+        assert_eq!(error, "the answer is not compressed as it says");
+    }
+
+    #[tokio::test]
+    async fn events_are_asked_for_with_everything_percent_encoded() {
+        let (url, asked) = answering(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 37\r\n\r\n\
+              {\"schema\":1,\"servers\":[],\"events\":[]}",
+        )
+        .await;
+        let exporter = Exporter::parse(&url).unwrap();
+        exporter.fetch_events("gr\u{f6}\u{df}e&limit=9 #", Key::pair(7, -9), 5).await.unwrap();
+        let asked = asked.await.unwrap();
+        let line = "GET /api/v1/events?server=gr%C3%B6%C3%9Fe%26limit%3D9%20%23&key=%287%2C%2D9%29\
+                    &limit=5 HTTP/1.1\r\n";
+        assert!(asked.starts_with(line), "{asked}");
+        let query = line.split(['?', ' ']).nth(2);
+        let filter = crate::event::Filter::parse(query).unwrap();
+        assert_eq!(filter.server.as_deref(), Some("gr\u{f6}\u{df}e&limit=9 #"));
+        assert_eq!((filter.key, filter.limit), (Some(Key::pair(7, -9)), 5));
     }
 
     #[tokio::test]

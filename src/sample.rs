@@ -189,6 +189,9 @@ pub struct Facts {
     /// that: for so long, at least, a client that vanished without a word passes for one that is
     /// idle. Unknown over a Unix socket.
     pub keepalive_after: Option<Duration>,
+    /// When the server was started, on its own clock: copies of a cluster and its standbys have its
+    /// system identifier, and were not started in the same microsecond.
+    pub started_at: Option<Timestamp>,
 }
 
 /// Names of databases and roles, read separately, so that a locked catalog costs names and no poll.

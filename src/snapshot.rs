@@ -59,6 +59,9 @@ pub struct Server {
     /// Tells clusters apart, whatever address they answer at.
     #[serde(default)]
     pub system_identifier: Option<Arc<str>>,
+    /// When it was started, on its own clock. Tells a cluster from its standbys and copies.
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
     /// When it was polled, on its own clock.
     #[serde(default)]
     pub polled_at: Option<Timestamp>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{CertificateError, ClientConfig, RootCertStore, crypto};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, crypto};
 
 /// Certificates that are trusted.
 #[derive(Clone)]
@@ -17,8 +17,8 @@ pub struct Trust(pub(super) Arc<ClientConfig>);
 /// Why there is nobody to trust.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A file that cannot be read, or that has something else in it.
-    #[error("cannot read certificates from {0}: write them as PEM", file.display())]
+    /// A file that cannot be read, or whose PEM is broken.
+    #[error("cannot read certificates as PEM from {0}", file.display())]
     File {
         /// Its path.
         file: PathBuf,
@@ -88,14 +88,16 @@ fn load_system() -> Result<RootCertStore, TrustError> {
 }
 
 /// What may be done about a handshake that failed.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what else may be wrong is told by the cause")]
 pub(super) fn remedy(error: &io::Error) -> &'static str {
+    const NO_TLS: &str = "is there a server without TLS at this port, for http://?";
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    let Some(cause) = cause else {
-        return "is there a server without TLS at this port, for http://?";
-    };
+    // Who hung up in the middle of it may never have understood it.
+    let Some(cause) = cause else { return NO_TLS };
     match cause {
         rustls::Error::InvalidCertificate(fault) => match fault {
-            CertificateError::UnknownIssuer => {
+            // The second where an issuer was made anew under the name of the one before.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 "its certificate is of nobody that is trusted here: name its issuer's with \
                  --from.ca-file or SSL_CERT_FILE"
             }
@@ -108,11 +110,29 @@ pub(super) fn remedy(error: &io::Error) -> &'static str {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "its certificate is for another name: use that name in the address"
             }
+            // What `openssl req -x509` makes unless it is told otherwise.
+            CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity" => {
+                "its certificate is one for issuing others (CA:TRUE), which is not accepted of a \
+                 server: make one with CA:FALSE"
+            }
             _ => "its certificate is not accepted",
         },
-        rustls::Error::InvalidMessage(_) => {
-            "is there a server without TLS at this port, for http://?"
+        rustls::Error::InvalidMessage(_) => NO_TLS,
+        rustls::Error::PeerIncompatible(_)
+        | rustls::Error::AlertReceived(
+            AlertDescription::ProtocolVersion
+            | AlertDescription::HandshakeFailure
+            | AlertDescription::InsufficientSecurity,
+        ) => "it has to speak TLS 1.2 or 1.3",
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            "it has to speak HTTP/1.1"
         }
-        _ => "TLS 1.2 or 1.3 is needed",
+        rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => {
+            "it does not know the name in the address"
+        }
+        _ => "look into its log",
     }
 }
+
+#[cfg(test)]
+mod tests;

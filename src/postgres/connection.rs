@@ -334,6 +334,7 @@ impl Connection {
                 .ok()
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
+            started_at: Some(Timestamp::from_unix_micros(row.try_get(6)?)),
         };
         let brought: Vec<&str> = row.try_get(4)?;
         self.settings = Settings {

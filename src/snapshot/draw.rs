@@ -57,6 +57,7 @@ impl Server {
             version: view.facts.version.clone(),
             role: picture.map(|picture| picture.role().into()),
             system_identifier: view.facts.system_identifier.clone(),
+            started_at: view.facts.started_at,
             polled_at: picture.map(|picture| picture.at),
             clock_offset_seconds: picture.map(Picture::clock_offset_seconds),
             poll: Poll {

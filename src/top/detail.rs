@@ -7,11 +7,10 @@ use super::app::App;
 use super::column::{
     Cell, Tone, application, render_age, render_client, render_held, render_waited, title,
 };
-use super::history::render_event;
+use super::history::{render_event, render_moment};
 use super::list::{fold_title, keys_of};
 use super::row::{Party, What};
 use super::screen::{tell, wrap_all};
-use super::tree::ago;
 use crate::duration::render_duration;
 use crate::key::Key;
 use crate::registry::Limit;
@@ -279,7 +278,7 @@ impl Text<'_> {
     fn session(&mut self, party: Party<'_>) {
         if let Some(prepared) = party.prepared() {
             let owner = detail(&prepared.owner);
-            let at = prepared.prepared_at.map(|at| format!(", prepared at {at}"));
+            let at = prepared.prepared_at.map(|at| format!(", prepared at {}", render_moment(at)));
             self.plain(format!("  owner {owner}{}", at.unwrap_or_default()));
             return;
         }
@@ -287,7 +286,7 @@ impl Text<'_> {
         let state = session.state.as_deref().unwrap_or("state unknown");
         let since = match (session.state_since, self.server.polled_at) {
             (Some(since), Some(polled)) => {
-                format!(" since {}", ago(polled.since(since).as_secs_f64()))
+                format!(" for {}", render_age(polled.since(since).as_secs_f64()))
             }
             (_, _) => String::new(),
         };
@@ -297,7 +296,10 @@ impl Text<'_> {
             "  user {}, client {}{}",
             detail(&session.usename),
             client(session),
-            session.backend_start.map(|at| format!(", connected at {at}")).unwrap_or_default()
+            session
+                .backend_start
+                .map(|at| format!(", connected at {}", render_moment(at)))
+                .unwrap_or_default()
         ));
     }
 
@@ -392,7 +394,8 @@ fn render_next(holder: &Holder) -> String {
             let pids: Vec<String> = next.iter().flatten().map(|pid| pid.0.to_string()).collect();
             let more = holder.frees_next_count.unwrap_or(0).saturating_sub(next.len());
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{}{more} get in", pids.join(", "))
+            let verb = if holder.frees_next_count == Some(1) { "gets" } else { "get" };
+            format!("{}{more} {verb} in", pids.join(", "))
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What happened on a key, line by line: the events of a server's ring for people.
 //!
-//! Pure. An event happened between two polls; its line has the time of the poll that showed it.
+//! Pure. An event happened between two polls; its line has the time of the poll that showed it. What
+//! others call themselves is written so that it stays in its line.
 
 use super::column::{application, render_age};
+use crate::printable::visible;
 use crate::snapshot::{Event, EventParty, parse_events};
+use crate::timestamp::Timestamp;
 
 /// The past of a key, the newest first, or why it is not known.
 pub type History = Result<Vec<Event>, String>;
@@ -22,9 +25,7 @@ pub fn of_database(mut events: Vec<Event>, datname: &str) -> Vec<Event> {
 
 /// An event in one line.
 pub fn render_event(event: &Event) -> String {
-    let when = event.at.to_string();
-    // Of today or not is for the reader to see; parts of seconds are not.
-    let when = when.split('.').next().unwrap_or(&when).replacen('T', " ", 1);
+    let when = render_moment(event.at);
     let what = event.event.replace('_', " ");
     let mut line = format!("{when}  {what}");
     if let Some(finding) = &event.finding {
@@ -55,7 +56,14 @@ pub fn render_event(event: &Event) -> String {
     if event.at_first_poll {
         line.push_str(", when watching began");
     }
-    line
+    visible(&line).into_owned()
+}
+
+/// A moment to the second, in UTC. Of today or not is for the reader to see.
+pub fn render_moment(at: Timestamp) -> String {
+    let text = at.to_string();
+    let whole = text.split('.').next().unwrap_or(&text).replacen('T', " ", 1);
+    format!("{whole}Z")
 }
 
 fn render_party(party: &EventParty) -> String {
@@ -64,7 +72,8 @@ fn render_party(party: &EventParty) -> String {
             format!("{} (pid {})", application(party.application_name.as_deref()), pid.0)
         }
         (None, Some(gid)) => format!("prepared transaction {gid}"),
-        (None, None) => "a prepared transaction".to_owned(),
+        (None, None) if party.prepared => "a prepared transaction".to_owned(),
+        (None, None) => "(unknown)".to_owned(),
     }
 }
 
@@ -86,22 +95,35 @@ mod tests {
             (
                 r#""event":"hold_ended","pid":7,"application_name":"billing-a",
                    "at_least_seconds":312.4,"at_most_seconds":314.9"#,
-                "2026-11-30 03:12:40  hold ended  billing-a (pid 7), after 5m12s to 5m14s",
+                "2026-11-30 03:12:40Z  hold ended  billing-a (pid 7), after 5m12s to 5m14s",
             ),
             (
                 r#""event":"holder_changed","pid":8,"application_name":"",
                    "from":{"pid":7,"application_name":"billing-a"}"#,
-                "2026-11-30 03:12:40  holder changed  (none) (pid 8), after billing-a (pid 7)",
+                "2026-11-30 03:12:40Z  holder changed  (none) (pid 8), after billing-a (pid 7)",
             ),
             (
                 r#""event":"wait_ended","pid":8,"outcome":"gone","at_least_seconds":1.04,
                    "at_most_seconds":1.9"#,
-                "2026-11-30 03:12:40  wait ended  (unknown) (pid 8), gone, after 1.0s",
+                "2026-11-30 03:12:40Z  wait ended  (unknown) (pid 8), gone, after 1.0s",
             ),
             (
                 r#""event":"finding_began","finding":"stuck","text":"idle","at_first_poll":true"#,
-                "2026-11-30 03:12:40  finding began  stuck: idle, when watching began",
+                "2026-11-30 03:12:40Z  finding began  stuck: idle, when watching began",
             ),
+            (
+                r#""event":"hold_began","pid":null,"prepared":true"#,
+                "2026-11-30 03:12:40  hold began  a prepared transaction",
+            ),
+            (
+                r#""event":"hold_began","pid":null,"prepared":true,"gid":"g\u001b[2J""#,
+                "2026-11-30 03:12:40  hold began  prepared transaction g\\u{1b}[2J",
+            ),
+            (
+                r#""event":"hold_began","pid":9,"application_name":"a\u202eb\nc""#,
+                "2026-11-30 03:12:40  hold began  a\\u{202e}b\\nc (pid 9)",
+            ),
+            (r#""event":"hold_began""#, "2026-11-30 03:12:40  hold began  (unknown)"),
         ] {
             assert_eq!(lines(&format!("{{{AT},{event}}}")), [line]);
         }

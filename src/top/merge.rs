@@ -67,10 +67,11 @@ impl fmt::Display for Mismatch {
 
 /// The server of an exporter that is the same as ours.
 ///
-/// Standbys share their primary's system identifier, so the role must be the same too, and of
-/// standbys a session must be the same that both see. Where several are the same (a server under two
-/// names), it is the one that shares a session with our picture, then the one that was watched for
-/// longest: it remembers most.
+/// Standbys and copies share the system identifier of their cluster, so it must have been started in
+/// the same moment too. From an exporter that does not tell when, the role must be the same, and of
+/// standbys a session that both see. Where several are the same (a server under two names), it is
+/// the one that shares a session with our picture, then the one that was watched for longest: it
+/// remembers most.
 pub fn find_same<'a>(own: &Server, all: &'a [Server]) -> Result<&'a Server, Mismatch> {
     let (Some(identifier), Some(at)) = (&own.system_identifier, own.polled_at) else {
         return Err(Mismatch::UnknownOwn);
@@ -78,7 +79,10 @@ pub fn find_same<'a>(own: &Server, all: &'a [Server]) -> Result<&'a Server, Mism
     if !all.is_empty() && all.iter().all(|theirs| theirs.system_identifier.is_none()) {
         return Err(Mismatch::UnknownTheirs);
     }
-    let cluster = all.iter().filter(|it| it.system_identifier.as_ref() == Some(identifier));
+    let cluster = all
+        .iter()
+        .filter(|it| it.system_identifier.as_ref() == Some(identifier))
+        .filter(|it| it.started_at.is_none() || own.started_at.is_none() || started(own, it));
     let cluster: Vec<&Server> = cluster.collect();
     if cluster.is_empty() {
         return Err(Mismatch::Other);
@@ -89,7 +93,8 @@ pub fn find_same<'a>(own: &Server, all: &'a [Server]) -> Result<&'a Server, Mism
     if up.is_empty() {
         return Err(Mismatch::Down);
     }
-    let same_role = up.into_iter().filter(|(theirs, _)| theirs.role == own.role);
+    let same_role =
+        up.into_iter().filter(|(theirs, _)| theirs.role == own.role || started(own, theirs));
     let same_role: Vec<(&Server, Timestamp)> = same_role.collect();
     if same_role.is_empty() {
         return Err(Mismatch::Other);
@@ -104,13 +109,22 @@ pub fn find_same<'a>(own: &Server, all: &'a [Server]) -> Result<&'a Server, Mism
         (!is_shared, theirs.watching_since.is_none(), theirs.watching_since)
     });
     match best {
-        Some((false, _)) if own.role.as_deref() != Some("primary") => Err(Mismatch::AnyStandby),
+        Some((false, theirs))
+            if own.role.as_deref() != Some("primary") && !started(own, theirs) =>
+        {
+            Err(Mismatch::AnyStandby)
+        }
         Some((_, theirs)) => Ok(theirs),
         None => {
             let apart = stale.iter().map(|it| apart(it).0).min();
             Err(Mismatch::Stale(apart.unwrap_or_default()))
         }
     }
+}
+
+/// Whether both are known to have been started in the same moment.
+fn started(own: &Server, theirs: &Server) -> bool {
+    own.started_at.is_some() && own.started_at == theirs.started_at
 }
 
 /// How far the pictures may be apart: by the slower of the two rhythms.

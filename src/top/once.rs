@@ -52,11 +52,11 @@ pub fn render(options: &Options, all: &[Watched]) -> String {
 }
 
 fn usual(kind: ViewKind, all: &[Watched]) -> Vec<Column> {
-    let is_usual = |column: &Column| match column {
-        Column::Server => all.len() > 1,
-        Column::Owner | Column::User | Column::Client => false,
-        _ => true,
+    let is_left_out = |column: &Column| {
+        (*column == Column::Server && all.len() < 2)
+            || [Column::Owner, Column::User, Column::Client].contains(column)
     };
+    let is_usual = |column: &Column| !is_left_out(column);
     kind.columns().iter().copied().filter(is_usual).collect()
 }
 

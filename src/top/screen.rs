@@ -244,3 +244,6 @@ pub(super) fn wrap_all(cells: &[Cell], columns: usize) -> Vec<Vec<Cell>> {
 fn fill(area: Rect, style: Style, buffer: &mut Buffer) {
     buffer.set_style(area, style);
 }
+
+#[cfg(test)]
+mod tests;

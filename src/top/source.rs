@@ -274,12 +274,15 @@ impl Source {
 
     /// Between two pictures, from now on.
     pub fn set_interval(&self, interval: Duration) {
-        self.set_pace(interval, self.pace.borrow().is_paused);
+        // Copied first: setting it waits until nobody reads it.
+        let Pace { is_paused, .. } = *self.pace.borrow();
+        self.set_pace(interval, is_paused);
     }
 
     /// Nothing is polled any more until it goes on.
     pub fn pause(&self, is_paused: bool) {
-        self.set_pace(self.pace.borrow().interval, is_paused);
+        let Pace { interval, .. } = *self.pace.borrow();
+        self.set_pace(interval, is_paused);
     }
 
     /// Polls all servers now, also while paused, and those that are down.
@@ -316,7 +319,8 @@ impl Alone {
             ReadError::Snapshot(_)
             | ReadError::Trust(_)
             | ReadError::Tls(_)
-            | ReadError::Timeout
+            | ReadError::Timeout(_)
+            | ReadError::Gzip(_)
             | ReadError::TooLarge => Self::Failed { exporter, reason: render_chain(error).into() },
         }
     }
@@ -652,4 +656,85 @@ async fn ask(exporter: &client::Exporter, name: &str, lock: &LockId) -> History 
     let events = exporter.fetch_events(name, lock.key, HISTORY).await;
     let events = events.map_err(|error| render_chain(&error))?;
     Ok(of_database(events, &lock.datname))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::snapshot::parse_snapshot;
+
+    #[tokio::test]
+    async fn a_panic_on_the_thread_is_the_panic_of_whoever_waits_for_pictures() {
+        let (shown, mut pictures) = watch::channel(Vec::new());
+        pictures.mark_changed();
+        let thread = thread::spawn(move || {
+            let _shown = shown;
+            panic!("no picture can be made");
+        });
+        let mut source = Source {
+            pictures,
+            pace: watch::Sender::new(Pace {
+                interval: Duration::from_secs(1),
+                is_paused: false,
+                asked: 0,
+            }),
+            questions: mpsc::unbounded_channel().0,
+            thread: Some(thread),
+        };
+        let ended = async {
+            loop {
+                source.changed().await;
+            }
+        };
+        let panic: Box<dyn std::any::Any + Send> =
+            AssertUnwindSafe(ended.map(|never: Infallible| never))
+                .catch_unwind()
+                .await
+                .unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"no picture can be made"));
+    }
+
+    fn snapshot(up: bool, second: u8) -> Snapshot {
+        let (polled_at, locks) = match up {
+            true => (format!("\"2026-11-30T12:00:{second:02}Z\""), "[]"),
+            false => ("null".to_owned(), "null"),
+        };
+        let json = format!(
+            "{{\"schema\":1,\"servers\":[{{\"server\":\"a\",\"up\":{up},\"error\":\"timeout\",\
+             \"polled_at\":{polled_at},\"locks\":{locks}}}]}}"
+        );
+        parse_snapshot(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_an_exporter_lost_keeps_its_last_picture_and_since_when() {
+        let take = |before: &[Watched], snapshot| {
+            take_over(before, snapshot, &"http://e".into(), Duration::from_secs(1))
+        };
+        let down = take(&[], snapshot(false, 0));
+        assert!(!down[0].is_seen() && down[0].lost.is_none());
+        assert_eq!(down[0].server.error.as_deref(), Some("timeout"));
+        let seen = take(&down, snapshot(true, 1));
+        let lost = take(&seen, snapshot(false, 0));
+        let said = lost[0].lost.clone().unwrap();
+        assert!(lost[0].is_seen() && &*said.reason == "timeout");
+        assert_eq!(lost[0].received_at, seen[0].received_at);
+        let still = take(&lost, snapshot(false, 0));
+        assert_eq!(still[0].lost.as_ref(), Some(&said));
+        assert!(take(&still, snapshot(true, 2))[0].lost.is_none());
+    }
+
+    #[test]
+    fn a_picture_that_an_exporter_shows_again_grows_older() {
+        let take = |before: &[Watched], second| {
+            take_over(before, snapshot(true, second), &"http://e".into(), Duration::from_secs(1))
+        };
+        let first = take(&[], 1);
+        assert_eq!(take(&first, 1)[0].received_at, first[0].received_at);
+        assert!(take(&first, 2)[0].received_at > first[0].received_at);
+    }
 }

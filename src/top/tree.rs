@@ -7,9 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::column::{
-    Cell, Subject, Tone, application, render_age, render_held, render_waited, title,
-};
+use super::column::{Cell, Subject, Tone, application, render_held, render_waited, title};
 use super::filter::Filter;
 use super::list::Row;
 use super::row::{LockId, Party, Place, RowId, What};
@@ -376,9 +374,4 @@ fn holds(branch: &Branch, party: Party<'_>, server: &Server) -> Option<Cell> {
         Some(age) => format!("holds {}{others} for {age}", names.join(", ")),
         None => format!("holds {}{others}", names.join(", ")),
     }))
-}
-
-/// How long ago something was, for sentences.
-pub fn ago(seconds: f64) -> String {
-    format!("{} ago", render_age(seconds))
 }

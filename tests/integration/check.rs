@@ -284,7 +284,7 @@ async fn a_mistake_is_told_in_the_form_of_a_plugin_with_exit_code_3() {
     let broken = files.write("locks.yaml", "locks: {}\n");
     let nobody = Port::reserve();
     let url = format!("http://me:S3cr3t@127.0.0.1:{}", nobody.number());
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--jason"], "unexpected argument '--jason' found"),
         (&["--samples", "0"], "invalid value '0' for '--samples <N>'"),
         (
@@ -295,7 +295,11 @@ async fn a_mistake_is_told_in_the_form_of_a_plugin_with_exit_code_3() {
         (&["--dsn", "S3cr3t"], "--dsn: neither a URI nor key=value"),
         (&["--config.file", "/nowhere.yaml"], "/nowhere.yaml: "),
         (&["--registry.file", &broken], &format!("{broken}:1:8: locks is a list")),
-        (&["--from", "https://me:S3cr3t@h"], "--from: https is not supported yet"),
+        (&["--from", "ftp://me:S3cr3t@h"], "--from: an address begins with http:// or https://"),
+        (
+            &["--from", "https://h", "--from.ca-file", "/nowhere.pem"],
+            "cannot read certificates from /nowhere.pem: write them as PEM",
+        ),
         (&["--from", &url], &format!("http://127.0.0.1:{}: cannot connect", nobody.number())),
     ];
     for (arguments, said) in cases {

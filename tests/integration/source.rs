@@ -156,7 +156,7 @@ async fn a_hanging_server_holds_up_no_other() {
     drop(frozen);
 }
 
-/// How many transactions a database has seen, ours among them.
+/// When our own connection last did something.
 async fn last_poll(observer: &Session) -> Option<String> {
     observer
         .value("SELECT state_change::text FROM pg_stat_activity WHERE application_name = 'locks'")
@@ -247,7 +247,7 @@ async fn an_exporter_of_the_same_server_lends_its_memory() {
     let other = LockId { datname: "app2".into(), ..lock };
     assert!(source.fetch_history(other).await.expect("it tells").is_empty());
 
-    // Of another server it is of no use.
+    // Of another server it is of no use, though it is a copy with the same system identifier.
     let stranger = Postgres::start().await;
     let mut source = start(&[("here", &stranger.dsn("app"))], Some(&exporter.url()), SOON);
     let expected = format!(

@@ -369,7 +369,22 @@ fn a_standby_is_the_same_where_a_session_shows_it() {
     let own = standby(50.0, held(48.0, json!({})), 50.0);
     let other = standby(49.0, held(10.0, json!({ "pid": 8 })), 1.0);
     let same = standby(49.0, held(10.0, json!({})), 9.0);
-    assert_eq!(find_same(&own, &[other.clone()]).unwrap_err(), Mismatch::AnyStandby);
+    assert_eq!(find_same(&own, std::slice::from_ref(&other)).unwrap_err(), Mismatch::AnyStandby);
     let all = [other, same];
     assert_eq!(find_same(&own, &all).unwrap().watching_since, time(9.0));
+}
+
+#[test]
+fn a_copy_of_the_cluster_was_started_at_another_moment() {
+    let started = |second: f64, moment: f64, role: &str| {
+        server_with(second, json!([]), json!({ "started_at": at(moment), "role": role }))
+    };
+    let own = started(50.0, 3.0, "primary");
+    assert_eq!(find_same(&own, &[started(49.0, 4.0, "primary")]).unwrap_err(), Mismatch::Other);
+    assert!(find_same(&own, &[started(49.0, 3.0, "primary")]).is_ok());
+    assert!(find_same(&own, &[server(49.0, json!([]))]).is_ok(), "an older exporter");
+    // A standby proves itself too, and may have been promoted between the pictures.
+    let own = started(50.0, 3.0, "standby");
+    assert!(find_same(&own, &[started(49.0, 3.0, "standby")]).is_ok());
+    assert!(find_same(&own, &[started(49.0, 3.0, "primary")]).is_ok());
 }

@@ -74,10 +74,12 @@ fn all_of(all: &[Watched], now: Timestamp) -> Vec<Vec<Cell>> {
     for watched in ordered.iter().take(LISTED) {
         let server = &watched.server;
         let mut line = vec![plain(&format!("  {}", server.server))];
-        line.extend(facts(server));
-        line.extend(age(watched, now));
-        if watched.is_seen() {
+        if watched.is_seen() && watched.lost.is_none() {
             line.push(findings(server));
+        }
+        line.extend(age(watched, now));
+        line.extend(facts(server));
+        if watched.is_seen() {
             line.extend(table(server.lock_table));
         }
         line.extend(warnings(watched).into_iter().flatten());
@@ -127,7 +129,8 @@ fn table(table: LockTable) -> Option<Cell> {
     let Some(capacity) = capacity else { return Some(plain(&format!("lock table {entries}"))) };
     let percent = entries.saturating_mul(100).checked_div(capacity)?;
     let tone = if percent >= FULL_PERCENT { Tone::Warning } else { Tone::Plain };
-    Some(Cell { text: format!("lock table {entries}/{capacity} ({percent} %)"), tone })
+    let percent = if percent > 0 { format!(" ({percent} %)") } else { String::new() };
+    Some(Cell { text: format!("lock table {entries}/{capacity}{percent}"), tone })
 }
 
 fn findings(server: &Server) -> Cell {

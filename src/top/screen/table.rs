@@ -7,7 +7,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::palette::Palette;
+use crate::mode::Mode;
 use crate::printable::{fit, visible, width};
+use crate::snapshot::Lock;
 use crate::top::app::App;
 use crate::top::column::{Cell, Column, Subject, ViewKind, title};
 use crate::top::row::What;
@@ -104,13 +106,13 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
     let wanted: &[Column] = match app.kind() {
         ViewKind::Locks => &[
             Column::Lock,
+            Column::Server,
             Column::Application,
             Column::Held,
             Column::Findings,
             Column::Waiters,
             Column::Wait,
             Column::State,
-            Column::Server,
             Column::Key,
             Column::Database,
             Column::Blocks,
@@ -121,13 +123,13 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
         ViewKind::Sessions => &[
             Column::Role,
             Column::Pid,
+            Column::Server,
             Column::Application,
             Column::Lock,
             Column::Held,
             Column::Wait,
             Column::State,
             Column::Findings,
-            Column::Server,
             Column::Root,
             Column::Client,
             Column::Scope,
@@ -139,33 +141,58 @@ fn candidates(app: &App, columns: usize) -> Vec<Column> {
         ],
         ViewKind::Tree => &[],
     };
+    let is_any = |is_so: &dyn Fn(&Lock) -> bool| {
+        let mut locks =
+            app.watched().iter().flat_map(|watched| watched.server.locks.iter().flatten());
+        locks.any(is_so)
+    };
+    #[expect(clippy::wildcard_enum_match_arm, reason = "these alone depend on what is there")]
     let is_wanted = |column: &Column| match column {
         Column::Server => has_servers,
         Column::Key => columns >= 100,
+        // Nearly all are alike, and then a column of them says nothing.
+        Column::Holders => is_any(&|lock| lock.holders.len() > 1),
+        Column::Mode => is_any(&|lock| {
+            let held = lock.holders.iter().map(|holder| &holder.mode);
+            let mut modes = held.chain(lock.waiters.iter().map(|waiter| &waiter.mode));
+            modes.any(|mode| *mode != Mode::Exclusive)
+        }),
         Column::Database => has_databases || columns >= 160,
         Column::Owner => columns >= 160,
+        Column::User => columns >= 140,
         _ => true,
     };
     wanted.iter().copied().filter(is_wanted).collect()
 }
 
 /// The least and the most columns of the terminal that one is worth.
-const fn bounds(column: Column) -> (usize, usize) {
+fn bounds(app: &App, column: Column, columns: usize) -> (usize, usize) {
+    // Which server it is costs room that others have to give.
+    let is_tight = columns < 100 && app.watched().len() > 1;
     match column {
+        Column::Application if is_tight => (10, 40),
+        Column::Findings if is_tight => (12, 60),
         Column::Lock => (16, 40),
+        // Wide enough for the name before the present one, where there is room.
+        Column::Application if columns >= 100 => (18, 40),
         Column::Application => (12, 40),
-        Column::Findings => (14, 60),
-        Column::Key => (8, 24),
+        Column::Findings => (20, 60),
         Column::State => (7, 19),
-        Column::Database | Column::Server | Column::User | Column::Owner => (8, 20),
+        Column::Server => (20, 20),
+        Column::Database | Column::User | Column::Owner => (8, 20),
         Column::Client => (9, 24),
         Column::Root => (9, 32),
-        Column::Held | Column::Wait => (6, 10),
         Column::Role => (6, 6),
-        Column::Pid => (7, 8),
-        Column::Mode => (5, 10),
+        Column::Mode => (9, 10),
         Column::Scope => (7, 11),
-        Column::Holders | Column::Waiters | Column::Blocks => (6, 7),
+        // A number that is cut is another number.
+        Column::Key
+        | Column::Held
+        | Column::Wait
+        | Column::Pid
+        | Column::Holders
+        | Column::Waiters
+        | Column::Blocks => (usize::MAX, usize::MAX),
     }
 }
 
@@ -193,7 +220,7 @@ fn choose(app: &App, candidates: &[Column], cells: &[Vec<Cell>], columns: usize)
         if content == 0 && !sorted && !matches!(column, Column::Lock | Column::Findings) {
             continue;
         }
-        let (least, most) = bounds(column);
+        let (least, most) = bounds(app, column, columns);
         let wanted = content.max(width(&title));
         let taken = wanted.min(most).min(least.max(width(&title)));
         if taken + GAP > left {
@@ -205,7 +232,7 @@ fn choose(app: &App, candidates: &[Column], cells: &[Vec<Cell>], columns: usize)
     // First up to what is usual, then whatever there is.
     for is_generous in [false, true] {
         for choice in &mut chosen {
-            let most = if is_generous { usize::MAX } else { bounds(choice.column).1 };
+            let most = if is_generous { usize::MAX } else { bounds(app, choice.column, columns).1 };
             let more = choice.wanted.min(most).saturating_sub(choice.taken).min(left);
             choice.taken += more;
             left -= more;
