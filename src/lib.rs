@@ -47,7 +47,7 @@
 //! # Invariants
 //!
 //! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in
-//!   [`client`], `prometheus` only in [`metrics`].
+//!   [`client`], `rustls` only in [`client`], `prometheus` only in [`metrics`].
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
 //! - The exporter writes nothing to the database and takes no advisory lock. It calls the server's own
 //!   functions and operators alone, wherever the search path of its role leads; only a query of the
