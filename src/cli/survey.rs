@@ -53,7 +53,7 @@ pub struct SurveyArgs {
 pub struct FromArgs {
     /// Read a running exporter at this address instead of connecting to a server
     ///
-    /// As in http://db-1:10187, or https://NAME:PASSWORD@locks.example.com where a proxy before it
+    /// As in http://db-1:10187, or https://NAME:PASSWORD@proxy/locks where a proxy before it
     /// speaks TLS and asks for a password. With https it has to prove its name, always.
     #[arg(
         id = "from",
