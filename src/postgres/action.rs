@@ -7,6 +7,8 @@
 //! `a_pid_that_was_given_to_somebody_else_is_left_alone`. Prepared transactions have no pid, and so no
 //! way in here.
 
+use std::pin::pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -45,7 +47,7 @@ pub enum Outcome {
     Reused,
     /// The start of the session is hidden from our role, so it cannot be told from another.
     Hidden,
-    /// It is the session that asks.
+    /// It is the session that asks: a pooler lent us the very backend. It was left alone.
     Own,
 }
 
@@ -142,14 +144,18 @@ pub async fn fetch_queries(dsn: &Dsn, pids: &[Pid]) -> Result<Vec<Query>, Action
     Ok(queries.map_err(PollError::from)?)
 }
 
-/// One statement over a connection that ends with it.
+/// One statement over a connection that ends with it. What hangs is called back, as far as that goes:
+/// it must not be done when nobody expects it any more
+/// (`what_did_not_happen_in_time_does_not_happen_later`).
 async fn ask(
     dsn: &Dsn,
     statement: impl AsyncFnOnce(&Client) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>,
 ) -> Result<Vec<tokio_postgres::Row>, ActionError> {
+    let asked = OnceLock::new();
     let asking = async {
         let config = dsn.connect_config().map_err(PollError::from)?;
         let (client, driver) = config.connect(NoTls).await.map_err(PollError::Connect)?;
+        let _ = asked.set(client.cancel_token());
         let answer = async {
             let answer = statement(&client).await;
             drop(client);
@@ -159,7 +165,15 @@ async fn ask(
         let (answer, _) = futures_util::future::join(answer, driver).await;
         answer.map_err(refusal)
     };
-    timeout(PATIENCE, asking).await.unwrap_or(Err(ActionError::Timeout))
+    // Kept while it is called back: a pooler forgets whom it lent to a client that is gone.
+    let mut asking = pin!(asking);
+    if let Ok(answer) = timeout(PATIENCE, &mut asking).await {
+        return answer;
+    }
+    if let Some(token) = asked.get() {
+        let _ = timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await;
+    }
+    Err(ActionError::Timeout)
 }
 
 /// What the server does not allow is told in its words; everything else is weather.

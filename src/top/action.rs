@@ -109,7 +109,10 @@ impl Question {
                 "when session {pid} began is hidden from this role: nothing was done; GRANT \
                  pg_read_all_stats TO the role"
             )),
-            Ok(Outcome::Own) => Err(format!("session {pid} is this program: nothing was done")),
+            Ok(Outcome::Own) => Err(format!(
+                "a pooler lent us session {pid} itself to ask with: nothing was done; connect past \
+                 the pooler"
+            )),
             Err(error) => Err(format!("{who}: {error}")),
         }
     }

@@ -5,6 +5,7 @@
 mod support;
 
 mod accounting;
+mod action;
 mod alert;
 mod blocking;
 mod busy;

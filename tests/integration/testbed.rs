@@ -1,10 +1,14 @@
 //! The test bed tests itself: what other tests lean on is shown here to hold, and to fail.
 
+use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
+use crate::support::files::Files;
 use crate::support::{
-    PgBouncer, PoolMode, Postgres, Prometheus, Relay, Session, eventually_within, http, prometheus,
-    require,
+    PgBouncer, PoolMode, Postgres, Prometheus, Relay, Session, Terminal, eventually_within, http,
+    prometheus, require,
 };
 
 #[tokio::test]
@@ -137,4 +141,62 @@ async fn what_is_so_only_later_is_waited_for() {
                            panicked at tests/integration/testbed.rs")]
 async fn what_never_comes_to_be_ends_with_its_last_failure() {
     eventually_within(Duration::from_millis(100), "one is two", async || assert_eq!(1, 2)).await;
+}
+
+#[tokio::test]
+async fn a_terminal_shows_what_a_program_draws_and_how_it_leaves() {
+    require!(Tmux);
+    let terminal = Terminal::start(60, 10).await;
+    terminal.allow_clipboard();
+    let before = terminal.settings();
+    // It takes the screen, answers a key, and leaves by what the next one says.
+    let files = Files::new();
+    let program = files.write(
+        "program.sh",
+        "old=$(stty -g); stty raw -echo; printf '\\033[?1049h\\033[?25l\\033[31mred\\033[0m\\r\\n'
+        key() { dd bs=1 count=1 2>/dev/null; }
+        printf \"$SAYS $(key)\\033]52;c;Y29waWVk\\007\"
+        [ \"$(key)\" = a ] || { stty \"$old\"; printf '\\033[?1049l\\033[?25h'; }
+        printf '\\r\\n'; exit 3",
+    );
+    for (way, is_clean) in [("c", true), ("a", false)] {
+        let mut command = Command::new("sh");
+        command.arg(&program).env("SAYS", "it's");
+        terminal.run(&command);
+        terminal.until_shows(&["red"]).await;
+        assert_ne!(terminal.settings(), before);
+        assert!(terminal.colored_screen().contains("\u{1b}[31mred"));
+        terminal.press("K");
+        terminal.until_shows(&["it's K"]).await;
+        assert_eq!(terminal.clipboard(), "copied");
+        terminal.press(way);
+        assert_eq!(terminal.until_ended().await, 3);
+        assert_eq!(terminal.settings() == before, is_clean);
+    }
+}
+
+#[tokio::test]
+async fn a_program_in_a_terminal_is_told_of_its_size_and_can_be_stopped_and_killed() {
+    require!(Tmux);
+    let terminal = Terminal::start(60, 10).await;
+    let files = Files::new();
+    let program = files.write(
+        "program.sh",
+        "trap 'stty size' WINCH; trap 'echo again' CONT; stty size; while :; do sleep 0.1; done",
+    );
+    let mut command = Command::new("sh");
+    command.arg(program);
+    terminal.run(&command);
+    terminal.until_shows(&["10 60"]).await;
+    terminal.resize(70, 20);
+    terminal.until_shows(&["20 70"]).await;
+    terminal.press("C-z");
+    assert_eq!(terminal.until_ended().await, 128 + Signal::TSTP.as_raw());
+    terminal.type_text("fg");
+    terminal.press("Enter");
+    terminal.until_shows(&["again"]).await;
+    terminal.resize(50, 15);
+    terminal.until_shows(&["15 50"]).await;
+    terminal.signal("KILL");
+    assert_eq!(terminal.until_ended().await, 128 + Signal::KILL.as_raw());
 }

@@ -1,7 +1,9 @@
 //! A terminal as people use one: tmux with one window, a shell in it, keys that are pressed and a
 //! screen that is read. It knows nothing of the programs that run in it.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -56,13 +58,18 @@ impl Terminal {
         terminal
     }
 
-    /// Starts a command, as one who types it.
+    /// Starts a command, as one who types it. Of its surroundings it gets what was set for it alone.
     pub fn run(&self, command: &Command) {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        let quoted: Vec<String> = words
-            .map(|word| format!("'{}'", word.to_string_lossy().replace('\'', "'\\''")))
-            .collect();
-        self.type_text(&format!("clear; {}", quoted.join(" ")));
+        let quote = |word: &OsStr| {
+            let word = word.to_string_lossy().replace('\'', "'\\''");
+            format!("'{word}'")
+        };
+        let variables = command.get_envs().filter_map(|(name, value)| {
+            Some(format!("{}={}", name.to_string_lossy(), quote(value?)))
+        });
+        let words = iter::once(command.get_program()).chain(command.get_args()).map(quote);
+        let line: Vec<String> = variables.chain(words).collect();
+        self.type_text(&format!("clear; {}", line.join(" ")));
         self.press("Enter");
     }
 
