@@ -446,10 +446,9 @@ impl App {
             Screen::View if !self.rows.is_empty() => {
                 let fold = self.selected().and_then(|row| match &row.id {
                     RowId::Fold(fold) => Some(fold),
-                    RowId::Server(_)
-                    | RowId::Lock(_)
-                    | RowId::Party(..)
-                    | RowId::Session(..) => None,
+                    RowId::Server(_) | RowId::Lock(_) | RowId::Party(..) | RowId::Session(..) => {
+                        None
+                    }
                 });
                 if let Some(fold) = fold {
                     let is_open = self.unfolded.contains(fold);
@@ -499,6 +498,10 @@ impl App {
         match std::mem::take(&mut self.screen) {
             Screen::Confirm(question) => {
                 self.list();
+                if let Err(reason) = question.recheck(&self.watched) {
+                    self.tell_error(reason);
+                    return None;
+                }
                 Some(Effect::Act(question))
             }
             other => {
@@ -595,7 +598,11 @@ impl App {
     }
 
     fn question(&self, verb: Verb, place: &Place) -> Result<Question, String> {
-        Question::of(verb, self.options.may_act, &self.watched, place)
+        let question = Question::of(verb, self.options.may_act, &self.watched, place)?;
+        if self.is_paused {
+            return Err("nobody is acted upon while it is paused: Space goes on".to_owned());
+        }
+        Ok(question)
     }
 }
 
