@@ -3,7 +3,7 @@
 //!
 //! # One line
 //!
-//! `fetch (I/O) → Sample → track, name, draw, judge (pure) → View → { metrics | JSON | page } (pure) → serve (I/O)`
+//! `fetch (I/O) → Sample → track, name, draw, judge (pure) → View → { metrics | JSON | page | top } (pure) → serve or draw (I/O)`
 //!
 //! I/O at both ends and nowhere between. [`sample::Sample`] is what one poll saw, [`view::View`]
 //! what is published; they are the walls. Everything between them is ordinary functions on data,
@@ -42,12 +42,15 @@
 //! | [`client`] | asks a running exporter for its snapshot | yes |
 //! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
 //! | [`check`] | the command that says now what is wrong, as a monitoring plugin does | |
+//! | [`top`] | the terminal view: `source` and `terminal` are its edges, all else is pure: `merge` (our picture and an exporter's memory), `list`, `tree`, `detail` (pictures → rows and lines), `app` and `input` (what keys do), `screen`, `once` (state → text) | yes |
 //! | [`registry_command`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
 //!
 //! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in
-//!   [`client`], `prometheus` only in [`metrics`].
+//!   [`client`], `prometheus` only in [`metrics`]; escape codes are written only by [`top`].
+//! - Nothing is done to a session but by [`postgres::action`], which compares the start of the backend
+//!   in the statement that acts.
 //! - Everything between `Sample` and the renderers reads no clock, file, environment or socket.
 //! - The exporter writes nothing to the database and takes no advisory lock. It calls the server's own
 //!   functions and operators alone, wherever the search path of its role leads; only a query of the

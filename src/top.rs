@@ -39,7 +39,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::action::Question;
-use self::app::{App, Effect, Options};
+use self::app::{App, Effect, Options, QueryText};
 use self::history::History;
 use self::input::parse_key;
 use self::row::LockId;
@@ -64,7 +64,7 @@ pub enum Ending {
 /// What comes back from the world.
 enum Answer {
     History(LockId, History),
-    Queries(Arc<str>, Vec<(Pid, Result<Arc<str>, Arc<str>>)>),
+    Queries(Arc<str>, Vec<(Pid, QueryText)>),
     Acted(Result<String, String>),
 }
 

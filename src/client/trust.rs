@@ -88,6 +88,7 @@ fn load_system() -> Result<RootCertStore, TrustError> {
 }
 
 /// What may be done about a handshake that failed.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what else may be wrong is told by the cause")]
 pub(super) fn remedy(error: &io::Error) -> &'static str {
     const NO_TLS: &str = "is there a server without TLS at this port, for http://?";
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());

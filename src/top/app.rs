@@ -112,11 +112,14 @@ pub struct Notice {
     pub is_error: bool,
 }
 
+/// What a session runs, or why that is not known.
+pub type QueryText = Result<Arc<str>, Arc<str>>;
+
 /// Query texts that were asked for.
 #[derive(Debug, Default)]
 pub struct Queries {
     server: Option<Arc<str>>,
-    texts: Vec<(Pid, Result<Arc<str>, Arc<str>>)>,
+    texts: Vec<(Pid, QueryText)>,
 }
 
 /// What an action wants from the world.
@@ -307,11 +310,7 @@ impl App {
     }
 
     /// What sessions of a server run, or why that is not known.
-    pub fn observe_queries(
-        &mut self,
-        server: Arc<str>,
-        texts: Vec<(Pid, Result<Arc<str>, Arc<str>>)>,
-    ) {
+    pub fn observe_queries(&mut self, server: Arc<str>, texts: Vec<(Pid, QueryText)>) {
         self.queries = Queries { server: Some(server), texts };
     }
 
@@ -504,7 +503,11 @@ impl App {
                 }
                 Some(Effect::Act(question))
             }
-            other => {
+            other @ (Screen::View
+            | Screen::Detail(_)
+            | Screen::Help(_)
+            | Screen::Filter(_)
+            | Screen::Sort(_)) => {
                 self.screen = other;
                 None
             }

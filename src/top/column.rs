@@ -20,6 +20,9 @@ use crate::snapshot::{Finding, Holder, Lock, Server, Session};
 
 use super::input::Direction;
 
+/// What stands for the name of a key that has none.
+pub const UNREGISTERED: &str = "unregistered";
+
 /// The three views.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ViewKind {
@@ -42,6 +45,15 @@ impl ViewKind {
             Self::Locks => "Locks",
             Self::Sessions => "Sessions",
             Self::Tree => "Tree",
+        }
+    }
+
+    /// That it has no rows, in words.
+    pub const fn nothing(self) -> &'static str {
+        match self {
+            Self::Locks => "no advisory lock is held or awaited",
+            Self::Sessions => "no session holds or awaits an advisory lock",
+            Self::Tree => "nobody waits; who holds what is in the other views (1, 2)",
         }
     }
 
@@ -405,7 +417,10 @@ impl Column {
             }
             Self::Key => SortValue::Key(lock.key),
             Self::Database => SortValue::Text(&lock.datname),
-            Self::Holders => number(fold.map_or(lock.holders.len(), <[usize]>::len)),
+            Self::Holders => number(match fold {
+                Some(_) => distinct_sessions(subject),
+                None => lock.holders.len(),
+            }),
             Self::Application => SortValue::Text(
                 subject.session().and_then(|one| one.application_name.as_deref()).unwrap_or(""),
             ),
@@ -603,7 +618,7 @@ fn render_name(lock: &Lock, is_fold: bool) -> Cell {
         if is_fold { lock.lock.as_ref() } else { lock.display_name.known().or(lock.lock.as_ref()) };
     match name {
         Some(name) => Cell { text: name.to_string(), tone: Tone::Plain },
-        None => Cell { text: "unregistered".to_owned(), tone: Tone::Dim },
+        None => Cell { text: UNREGISTERED.to_owned(), tone: Tone::Dim },
     }
 }
 

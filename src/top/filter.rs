@@ -5,7 +5,7 @@
 //! `state:`, `finding:` and `user:` look in one place, `!` before a word turns it round. Nothing that
 //! is typed is a mistake. Pure.
 
-use super::column::{Subject, title};
+use super::column::{Subject, UNREGISTERED, title};
 use super::row::Party;
 use crate::snapshot::{Finding, Server, Session};
 
@@ -104,6 +104,7 @@ impl Word {
         let Subject { server, lock, party, .. } = *subject;
         self.finds_server(server)
             || (self.looks_in(Place::Lock) && self.is_in(&title(lock)))
+            || (self.looks_in(Place::Lock) && lock.lock.is_none() && self.is_in(UNREGISTERED))
             || (self.looks_in(Place::Key) && self.is_in(&lock.key.to_string()))
             || (self.looks_in(Place::Database) && self.is_in(&lock.datname))
             || (self.looks_in(Place::Finding) && subject.findings().any(|one| self.finds(one)))
@@ -132,7 +133,9 @@ impl Word {
             Party::Holder(_, holder) => holder.first_application_name.as_deref(),
             Party::Waiter(..) | Party::OtherWait(_) | Party::Root(_) => None,
         };
-        let gid = party.prepared().map(|prepared| prepared.gid.as_deref().unwrap_or("prepared"));
+        let gid = party.prepared().and_then(|prepared| prepared.gid.as_deref());
+        // As it is shown in the place of a state.
+        let prepared = party.prepared().map(|_| "prepared");
         let has = |place, text: Option<&str>| {
             self.looks_in(place) && text.is_some_and(|text| self.is_in(text))
         };
@@ -140,7 +143,7 @@ impl Word {
             || has(Place::Application, first)
             || has(Place::Application, gid)
             || has(Place::User, usename.known().map(|name| &**name))
-            || has(Place::State, state.as_deref())
+            || has(Place::State, state.as_deref().or(prepared))
             || (self.looks_in(Place::Pid)
                 && party.pid().is_some_and(|pid| pid.0.to_string() == self.text))
     }
@@ -158,3 +161,6 @@ impl Word {
         text.to_lowercase().contains(&self.text)
     }
 }
+
+#[cfg(test)]
+mod tests;

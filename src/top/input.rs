@@ -4,6 +4,8 @@
 //! `app`'s business. `K` ends a session and `k` goes up, as in pg_activity; `h` is help, as in htop,
 //! and not a movement.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "most keys mean nothing")]
+
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::column::ViewKind;

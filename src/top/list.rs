@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::column::{Sort, Subject, ViewKind};
+use super::column::{Sort, Subject, UNREGISTERED, ViewKind};
 use super::filter::Filter;
 use super::row::{FoldId, LockId, Party, PartyId, Place, RowId, What};
 use super::source::Watched;
@@ -39,16 +39,33 @@ pub fn rows(
     sort: Sort,
     unfolded: &HashSet<FoldId>,
 ) -> Vec<Row> {
-    let places = match kind {
+    match places(kind, all, filter) {
+        Some(places) => sorted(fold(places, kind, all, unfolded), all, sort),
+        None => tree::rows(all, filter),
+    }
+}
+
+/// The same without folds, as scripts want it: whatever a row is alike to, it stands where its own
+/// values put it.
+pub fn flat_rows(kind: ViewKind, all: &[Watched], filter: &Filter, sort: Sort) -> Vec<Row> {
+    let Some(places) = places(kind, all, filter) else { return tree::rows(all, filter) };
+    let alone = |place| Some((row(place, None, all)?, Vec::new()));
+    sorted(places.into_iter().filter_map(alone).collect(), all, sort)
+}
+
+/// What is shown, in the order of the pictures; `None` for the tree, which has an order of its own.
+fn places(kind: ViewKind, all: &[Watched], filter: &Filter) -> Option<Vec<Place>> {
+    let mut places = match kind {
         ViewKind::Locks => lock_places(all),
         ViewKind::Sessions => session_places(all),
-        ViewKind::Tree => return tree::rows(all, filter),
+        ViewKind::Tree => return None,
     };
-    let shown = places.into_iter().filter(|place| {
-        filter.is_empty() || Subject::of(place, all).is_some_and(|subject| filter.matches(&subject))
-    });
-    let folded = fold(shown.collect(), kind, all, unfolded);
-    sorted(folded, all, sort)
+    if !filter.is_empty() {
+        places.retain(|place| {
+            Subject::of(place, all).is_some_and(|subject| filter.matches(&subject))
+        });
+    }
+    Some(places)
 }
 
 /// The worst of what is said of a row; of many keys it is said of the first.
@@ -111,10 +128,13 @@ fn fold_id(place: &Place, kind: ViewKind, all: &[Watched]) -> Option<FoldId> {
         datname: lock.datname.clone(),
         lock: lock.lock.clone(),
         // Among sessions, one line stands for one of them.
-        party: (kind == ViewKind::Sessions).then(|| Party::Holder(lock, holder).id()),
+        party: (kind == ViewKind::Sessions || holder.pid.is_none())
+            .then(|| Party::Holder(lock, holder).id()),
         application_name: holder.session.application_name.clone(),
+        first_application_name: holder.first_application_name.clone(),
         state: holder.session.state.clone(),
-        findings: lock.findings.iter().map(|finding| finding.finding.clone()).collect(),
+        mode: holder.mode.clone(),
+        findings: lock.findings.iter().map(|one| (one.finding.clone(), one.severity)).collect(),
     })
 }
 
@@ -174,25 +194,36 @@ fn row(place: Place, fold: Option<&FoldId>, all: &[Watched]) -> Option<Row> {
     Some(Row { id, place, fold: fold.cloned(), branch: None })
 }
 
-/// The groups in their order, the rows of each below its head. Equals stay in the order of servers
-/// and keys, so that nothing jumps about between two polls.
-fn sorted(groups: Vec<(Row, Vec<Row>)>, all: &[Watched], sort: Sort) -> Vec<Row> {
-    let place = |row: &Row| (row.place.server, first_index(&row.place));
-    let mut valued: Vec<_> = groups
+/// The groups in their order, the rows of each below its head and in the same order. Equals stay in
+/// the order of servers and keys, so that nothing jumps about between two polls.
+fn sorted(mut groups: Vec<(Row, Vec<Row>)>, all: &[Watched], sort: Sort) -> Vec<Row> {
+    sort_by_place(&mut groups, |(head, _)| &head.place, all, sort);
+    let mut rows = Vec::with_capacity(groups.iter().map(|(_, inside)| 1 + inside.len()).sum());
+    for (head, mut inside) in groups {
+        rows.push(head);
+        sort_by_place(&mut inside, |row| &row.place, all, sort);
+        rows.append(&mut inside);
+    }
+    rows
+}
+
+/// The values are looked up once for each item, not once for each comparison.
+fn sort_by_place<T>(items: &mut Vec<T>, place: fn(&T) -> &Place, all: &[Watched], sort: Sort) {
+    let mut order: Vec<_> = items
         .iter()
         .enumerate()
-        .filter_map(|(index, (row, _))| {
-            let subject = Subject::of(&row.place, all)?;
-            Some((sort.value(&subject), place(row), index))
+        .filter_map(|(index, item)| {
+            let place = place(item);
+            let value = sort.value(&Subject::of(place, all)?);
+            Some((value, (place.server, first_index(place)), index))
         })
         .collect();
-    valued.sort_by(|(a, a_place, _), (b, b_place, _)| {
+    order.sort_unstable_by(|(a, a_place, _), (b, b_place, _)| {
         sort.compare(a, b).then_with(|| a_place.cmp(b_place))
     });
-    let order: Vec<usize> = valued.into_iter().map(|(_, _, index)| index).collect();
-    let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
-    let in_order = order.into_iter().filter_map(|index| groups.get_mut(index)?.take());
-    in_order.flat_map(|(head, inside)| std::iter::once(head).chain(inside)).collect()
+    let order: Vec<usize> = order.into_iter().map(|(_, _, index)| index).collect();
+    let mut taken: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
+    items.extend(order.into_iter().filter_map(|index| taken.get_mut(index)?.take()));
 }
 
 /// Within its server: holders before waiters.
@@ -225,6 +256,9 @@ pub fn keys_of<'a>(server: &'a Server, party: &PartyId) -> (Vec<&'a Lock>, Vec<&
 
 /// What a fold has in common, in words.
 pub fn fold_title(fold: &FoldId, keys: usize) -> String {
-    let name: Arc<str> = fold.lock.clone().unwrap_or_else(|| "unregistered".into());
+    let name: Arc<str> = fold.lock.clone().unwrap_or_else(|| UNREGISTERED.into());
     format!("{keys} keys of {name}")
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -10,7 +10,6 @@ use super::column::{Column, Sort, Subject, ViewKind, title};
 use super::filter::Filter;
 use super::list::{self, Row};
 use super::plain::{self, Heading};
-use super::row::What;
 use super::source::Watched;
 use super::tree;
 use crate::printable::visible;
@@ -34,9 +33,8 @@ pub struct Options {
 /// The view as text.
 pub fn render(options: &Options, all: &[Watched]) -> String {
     let Options { kind, sort, filter, columns, has_header } = options;
-    let rows = list::rows(*kind, all, filter, *sort, &everything_unfolded(options, all));
-    let rows: Vec<Row> =
-        rows.into_iter().filter(|row| !matches!(row.place.what, What::Fold(_))).collect();
+    // Folds are for eyes.
+    let rows = list::flat_rows(*kind, all, filter, *sort);
     let mut text = match kind {
         ViewKind::Tree => render_tree(&rows, all),
         ViewKind::Locks | ViewKind::Sessions => {
@@ -45,26 +43,20 @@ pub fn render(options: &Options, all: &[Watched]) -> String {
         }
     };
     if *has_header && columns.is_empty() {
-        if rows.is_empty() && kind == &ViewKind::Tree {
-            text.push_str("nobody waits\n");
+        if rows.is_empty() {
+            render_nothing(&mut text, options, all);
         }
         render_findings(&mut text, &rows, all);
     }
     text
 }
 
-/// Folds are for eyes.
-fn everything_unfolded(options: &Options, all: &[Watched]) -> HashSet<super::row::FoldId> {
-    let folded = list::rows(options.kind, all, &options.filter, options.sort, &HashSet::new());
-    folded.into_iter().filter_map(|row| row.fold).collect()
-}
-
 fn usual(kind: ViewKind, all: &[Watched]) -> Vec<Column> {
-    let is_usual = |column: &Column| match column {
-        Column::Server => all.len() > 1,
-        Column::Owner | Column::User | Column::Client => false,
-        _ => true,
+    let is_left_out = |column: &Column| {
+        (*column == Column::Server && all.len() < 2)
+            || [Column::Owner, Column::User, Column::Client].contains(column)
     };
+    let is_usual = |column: &Column| !is_left_out(column);
     kind.columns().iter().copied().filter(is_usual).collect()
 }
 
@@ -91,6 +83,26 @@ fn render_tree(rows: &[Row], all: &[Watched]) -> String {
         let _ = writeln!(text, "{guides}{}", cells.join("  "));
     }
     text
+}
+
+/// That there are no rows, of the servers that were seen: of the others nobody knows.
+fn render_nothing(text: &mut String, options: &Options, all: &[Watched]) {
+    let gap = if text.is_empty() { "" } else { "\n" };
+    if !options.filter.is_empty() {
+        let _ = writeln!(text, "{gap}no row matches {}", visible(options.filter.text()));
+        return;
+    }
+    let what = match options.kind {
+        ViewKind::Tree => "nobody waits",
+        kind @ (ViewKind::Locks | ViewKind::Sessions) => kind.nothing(),
+    };
+    let mut seen = all.iter().filter(|watched| watched.is_seen()).peekable();
+    if seen.peek().is_some() {
+        text.push_str(gap);
+    }
+    for watched in seen {
+        let _ = writeln!(text, "{what} on {}", visible(&watched.server.server));
+    }
 }
 
 /// What is wrong with the keys that are shown, the worst first, each with its remedy.
@@ -122,3 +134,6 @@ fn render_findings(text: &mut String, rows: &[Row], all: &[Watched]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

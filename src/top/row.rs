@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::finding::Severity;
 use crate::key::Key;
 use crate::mode::Mode;
 use crate::sample::Pid;
@@ -57,14 +58,19 @@ pub struct FoldId {
     pub datname: Arc<str>,
     /// The name that all of them have; `None` for keys without one.
     pub lock: Option<Arc<str>>,
-    /// The session that holds all of them, where a line stands for one session.
+    /// Who holds all of them, where a line stands for one session, and a prepared transaction always:
+    /// it has no other name than its own.
     pub party: Option<PartyId>,
     /// What their holders call themselves.
     pub application_name: Option<Arc<str>>,
+    /// What they called themselves when the hold was first seen.
+    pub first_application_name: Option<Arc<str>>,
     /// What their holders do.
     pub state: Option<Arc<str>>,
-    /// What is said of each of them.
-    pub findings: Vec<Arc<str>>,
+    /// How they are held.
+    pub mode: Mode,
+    /// What is said of each of them, and how urgent it is.
+    pub findings: Vec<(Arc<str>, Severity)>,
 }
 
 /// Where something is in the present pictures.

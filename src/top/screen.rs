@@ -66,7 +66,7 @@ impl Layout {
         let is_over = matches!(app.screen(), Screen::Detail(_) | Screen::Help(_));
         let strip = match is_over {
             true => 0,
-            false => rows(strip::lines(app, area.width).len()).min(left / 3),
+            false => rows(strip::lines(app, area.width, usize::from(left / 3)).len()),
         };
         let body = left - strip;
         let place =
@@ -122,7 +122,8 @@ pub fn render(app: &App, now: Timestamp, area: Rect, buffer: &mut Buffer) {
         }
         Screen::View | Screen::Filter(_) | Screen::Sort(_) | Screen::Confirm(_) => {
             render_view(app, &palette, layout.body, buffer);
-            put_lines(&strip::lines(app, area.width), &palette, layout.strip, buffer);
+            let strip = strip::lines(app, area.width, usize::from(layout.strip.height));
+            put_lines(&strip, &palette, layout.strip, buffer);
         }
     }
     match app.screen() {

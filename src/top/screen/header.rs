@@ -207,11 +207,7 @@ pub fn nothing(app: &App) -> Vec<Cell> {
     if !app.filter().is_empty() {
         return vec![plain(&format!("no row matches /{}; Esc clears it", app.filter().text()))];
     }
-    let what = match app.kind() {
-        ViewKind::Locks => "no advisory lock is held or awaited",
-        ViewKind::Sessions => "no session holds or awaits an advisory lock",
-        ViewKind::Tree => "nobody waits; who holds what is in the other views (1, 2)",
-    };
+    let what = app.kind().nothing();
     app.watched()
         .iter()
         .map(|watched| match (watched.is_seen(), app.watched().len()) {

@@ -4,7 +4,7 @@
 use super::wrap_all;
 use crate::finding::Severity;
 use crate::printable::width;
-use crate::snapshot::Finding;
+use crate::snapshot::{Finding, Holder};
 use crate::top::app::{App, Screen};
 use crate::top::column::{Cell, Subject, Tone, application, render_held, title};
 use crate::top::row::What;
@@ -12,20 +12,29 @@ use crate::top::row::What;
 /// So many lines at most.
 const MOST: usize = 5;
 
-/// What is worst about the selected row, or else who holds it.
-pub fn lines(app: &App, columns: u16) -> Vec<Vec<Cell>> {
+/// What is worst about the selected row, or else who holds it; in so many lines at most.
+pub fn lines(app: &App, columns: u16, most: usize) -> Vec<Vec<Cell>> {
     let Some(row) = app.selected() else { return Vec::new() };
-    let cells = match app.remedy() {
-        Some(finding) => tell(finding),
-        None => match Subject::of(&row.place, app.watched()) {
-            Some(subject) => vec![calm(&subject)],
-            None => Vec::new(),
-        },
+    let (most, columns) = (most.min(MOST), usize::from(columns));
+    let Some(finding) = app.remedy() else {
+        let subject = Subject::of(&row.place, app.watched());
+        return cut(
+            wrap_all(&subject.as_ref().map(calm).into_iter().collect::<Vec<_>>(), columns),
+            most,
+        );
     };
-    let mut lines = wrap_all(&cells, usize::from(columns));
-    if lines.len() > MOST {
-        // Enter shows all of it.
-        lines.truncate(MOST);
+    let [seen, remedy] = tell(finding).map(|cell| wrap_all(&[cell], columns));
+    // What is safe to do is not what gives way.
+    let of_remedy = remedy.len().min(most.saturating_sub(seen.len()).max(most.div_ceil(2)));
+    let mut lines = cut(seen, most - of_remedy);
+    lines.extend(cut(remedy, of_remedy));
+    lines
+}
+
+/// The first lines, with a sign that there are more: Enter shows all of them.
+fn cut(mut lines: Vec<Vec<Cell>>, most: usize) -> Vec<Vec<Cell>> {
+    if lines.len() > most {
+        lines.truncate(most);
         if let Some(cell) = lines.last_mut().and_then(|line| line.last_mut()) {
             cell.text.push_str(" …");
         }
@@ -34,13 +43,13 @@ pub fn lines(app: &App, columns: u16) -> Vec<Vec<Cell>> {
 }
 
 /// A finding with its remedy.
-pub fn tell(finding: &Finding) -> Vec<Cell> {
+pub fn tell(finding: &Finding) -> [Cell; 2] {
     let tone = match finding.severity {
         Severity::Critical => Tone::Critical,
         Severity::Warning => Tone::Warning,
     };
     let severity = finding.severity.as_str().to_uppercase();
-    vec![
+    [
         Cell { text: format!("{severity} {}: {}", finding.finding, finding.text), tone },
         Cell { text: format!("remedy: {}", finding.remedy), tone: Tone::Plain },
     ]
@@ -65,7 +74,7 @@ fn calm(subject: &Subject<'_>) -> Cell {
                     pid.0,
                     application(holder.session.application_name.as_deref())
                 ),
-                None => "a prepared transaction".to_owned(),
+                None => render_prepared(holder),
             },
             render_held(holder),
         ),
@@ -74,6 +83,13 @@ fn calm(subject: &Subject<'_>) -> Cell {
         }
     };
     Cell { text, tone: Tone::Dim }
+}
+
+fn render_prepared(holder: &Holder) -> String {
+    match holder.prepared.as_ref().and_then(|prepared| prepared.gid.as_deref()) {
+        Some(gid) => format!("the prepared transaction {gid}"),
+        None => "a prepared transaction".to_owned(),
+    }
 }
 
 /// What a key did, what is being typed, or which keys there are.
