@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -465,6 +466,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
     let command = without_empty_variables(Cli::command());
     let arguments = arguments.into_iter().map(with_parentheses);
     let matches = command.try_get_matches_from(arguments).map_err(redact)?;
+    // Its variable says whom to ask in general, and is no reason against another wish.
+    if let Some(("top", top)) = matches.subcommand()
+        && top.contains_id("from")
+        && top.value_source("exporter") == Some(ValueSource::CommandLine)
+    {
+        let text = "--exporter cannot be used with --from, which shows one exporter alone";
+        return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
+    }
     Cli::from_arg_matches(&matches)
 }
 
@@ -665,6 +674,12 @@ mod tests {
             "locks explain --jason",
             "locks explain -x",
             "locks check --require stack",
+            "locks top --from http://h --exporter http://h",
+            "locks top --from http://h --allow-kill",
+            "locks top --from http://h --show-queries",
+            "locks top --from http://h --dsn host=h",
+            "locks top --view stack",
+            "locks top --color sometimes",
         ] {
             assert_eq!(parse_line(line).unwrap_err().exit_code(), 2, "{line}");
         }

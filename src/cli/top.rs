@@ -60,7 +60,6 @@ pub struct TopArgs {
         env = "LOCKS_EXPORTER",
         hide_env_values = true,
         help_heading = "Where to connect",
-        conflicts_with = "from",
         default_value = LOCAL_EXPORTER
     )]
     pub exporter: SecretText,
