@@ -6,6 +6,7 @@
 //! given" stays visible.
 
 pub mod check;
+pub mod man;
 pub mod registry;
 pub mod survey;
 pub mod top;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -63,10 +65,12 @@ pub enum Command {
     /// Names for keys: check registry files, list what they name, suggest entries for the rest.
     Registry(registry::RegistryArgs),
 
-    /// Print completions for a shell.
+    /// Print what a shell reads to complete commands and flags.
+    #[command(after_long_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
 
-    /// Print the man page, for man -l -.
+    /// Print the man page, of all commands.
+    #[command(after_long_help = MAN_EXAMPLES)]
     Man,
 }
 
@@ -101,6 +105,22 @@ Examples:
     locks explain cron:nightly
   A log with every advisory lock named, its deadlocks and waits below it:
     locks explain --registry.file registry.yaml < postgresql.log";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  In this shell:
+    source <(locks completions bash)
+  Where each of the shells looks:
+    locks completions bash > /usr/share/bash-completion/completions/locks
+    locks completions zsh > /usr/share/zsh/site-functions/_locks
+    locks completions fish > /usr/share/fish/vendor_completions.d/locks.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  To read it:
+    locks man | man -l -
+  Where man looks:
+    locks man > /usr/share/man/man1/locks.1";
 
 const WHAT_HELP: &str = "\
 Keys and texts; nothing or - reads log text from standard input
@@ -446,6 +466,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
     let command = without_empty_variables(Cli::command());
     let arguments = arguments.into_iter().map(with_parentheses);
     let matches = command.try_get_matches_from(arguments).map_err(redact)?;
+    // Its variable says whom to ask in general, and is no reason against another wish.
+    if let Some(("top", top)) = matches.subcommand()
+        && top.contains_id("from")
+        && top.value_source("exporter") == Some(ValueSource::CommandLine)
+    {
+        let text = "--exporter cannot be used with --from, which shows one exporter alone";
+        return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
+    }
     Cli::from_arg_matches(&matches)
 }
 
@@ -454,46 +482,6 @@ pub fn render_completions(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "locks", &mut script);
     String::from_utf8_lossy(&script).into_owned()
-}
-
-/// One man page with every command and its flags.
-pub fn render_man() -> String {
-    let mut root = Cli::command();
-    root.build();
-    let mut page = Vec::new();
-    // A vector takes every byte.
-    let _ = clap_mangen::Man::new(root.clone()).render(&mut page);
-    let mut commands: Vec<clap::Command> = root.get_subcommands().cloned().collect();
-    while !commands.is_empty() {
-        let command = commands.remove(0);
-        let mut inner: Vec<clap::Command> = command.get_subcommands().cloned().collect();
-        if inner.is_empty() {
-            render_man_section(command, &mut page);
-        } else {
-            inner.append(&mut commands);
-            commands = inner;
-        }
-    }
-    String::from_utf8_lossy(&page).into_owned()
-}
-
-/// A command with its flags, under a heading of its own.
-fn render_man_section(command: clap::Command, page: &mut Vec<u8>) {
-    let title = command.get_bin_name().unwrap_or(command.get_name()).to_uppercase();
-    page.extend(format!(".SH \"{title}\"\n").bytes());
-    let man = clap_mangen::Man::new(command);
-    let mut parts = Vec::new();
-    let _ = man.render_description_section(&mut parts);
-    let _ = man.render_synopsis_section(&mut parts);
-    let _ = man.render_options_section(&mut parts);
-    let _ = man.render_extra_section(&mut parts);
-    // Sections of the command are parts of this page.
-    page.extend(
-        String::from_utf8_lossy(&parts)
-            .replace("\n.SH ", "\n.SS ")
-            .replacen(".SH ", ".SS ", 1)
-            .bytes(),
-    );
 }
 
 /// The pair `-7,9` would be taken for flags, which a number is not: it is put into parentheses,
@@ -589,6 +577,8 @@ mod tests {
             "registry list",
             "registry suggest",
             "explain",
+            "completions",
+            "man",
         ] {
             let mut command = &mut root;
             for name in path.split(' ') {
@@ -684,6 +674,12 @@ mod tests {
             "locks explain --jason",
             "locks explain -x",
             "locks check --require stack",
+            "locks top --from http://h --exporter http://h",
+            "locks top --from http://h --allow-kill",
+            "locks top --from http://h --show-queries",
+            "locks top --from http://h --dsn host=h",
+            "locks top --view stack",
+            "locks top --color sometimes",
         ] {
             assert_eq!(parse_line(line).unwrap_err().exit_code(), 2, "{line}");
         }

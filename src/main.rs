@@ -59,7 +59,7 @@ fn main() -> ExitCode {
             RegistryCommand::Suggest(args) => run_registry_suggest(&args),
         },
         Command::Completions(args) => print(&cli::render_completions(args.shell)),
-        Command::Man => print(&cli::render_man()),
+        Command::Man => print(&cli::man::render()),
     };
     match outcome {
         Ok(code) => code,

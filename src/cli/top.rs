@@ -60,7 +60,6 @@ pub struct TopArgs {
         env = "LOCKS_EXPORTER",
         hide_env_values = true,
         help_heading = "Where to connect",
-        conflicts_with = "from",
         default_value = LOCAL_EXPORTER
     )]
     pub exporter: SecretText,
@@ -153,12 +152,12 @@ pub struct TopArgs {
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
-    /// As the environment says.
+    /// As the environment and the terminal say.
     #[default]
     Auto,
-    /// Whatever it says.
+    /// On every terminal.
     Always,
-    /// Whatever it says.
+    /// On none.
     Never,
 }
 
@@ -166,13 +165,13 @@ impl ColorChoice {
     /// Whether colours are used, with the environment and what is known of standard output.
     pub fn is_colored(self, variable: impl Fn(&str) -> Option<String>, is_terminal: bool) -> bool {
         let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+        // 0 forces nothing, which is not to forbid.
+        let is_forced = variable("CLICOLOR_FORCE").is_some_and(|it| !["", "0"].contains(&&*it));
         match self {
             Self::Always => true,
             Self::Never => false,
             Self::Auto if is_set("NO_COLOR") => false,
-            Self::Auto if is_set("CLICOLOR_FORCE") => {
-                variable("CLICOLOR_FORCE").as_deref() != Some("0")
-            }
+            Self::Auto if is_forced => true,
             Self::Auto => is_terminal && variable("TERM").is_some_and(|term| term != "dumb"),
         }
     }
@@ -194,7 +193,10 @@ mod tests {
             (Auto, &[xterm, ("NO_COLOR", "1")], true, false),
             (Auto, &[xterm, ("NO_COLOR", "")], true, true),
             (Auto, &[("CLICOLOR_FORCE", "1")], false, true),
-            (Auto, &[xterm, ("CLICOLOR_FORCE", "0")], true, false),
+            (Auto, &[xterm, ("CLICOLOR_FORCE", "0")], true, true),
+            (Auto, &[xterm, ("CLICOLOR_FORCE", "0")], false, false),
+            (Auto, &[xterm, ("CLICOLOR_FORCE", "")], true, true),
+            (Auto, &[("TERM", "dumb"), ("CLICOLOR_FORCE", "1")], true, true),
             (Auto, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], true, false),
             (Always, &[("NO_COLOR", "1")], false, true),
             (Never, &[("CLICOLOR_FORCE", "1")], true, false),

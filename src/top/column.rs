@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -16,12 +17,16 @@ use super::source::Watched;
 use crate::duration::render_duration;
 use crate::finding::Severity;
 use crate::key::Key;
-use crate::snapshot::{Finding, Holder, Lock, Server, Session};
+use crate::snapshot::{Detail, Finding, Holder, Lock, Server, Session};
 
 use super::input::Direction;
 
 /// What stands for the name of a key that has none.
 pub const UNREGISTERED: &str = "unregistered";
+/// What a transaction does that waits for its second phase.
+const PREPARED: &str = "prepared";
+/// What stands for a state that is hidden from us.
+const UNKNOWN: &str = "unknown";
 
 /// The three views.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -276,11 +281,31 @@ impl<'a> Subject<'a> {
         self.findings().map(|finding| finding.severity).max()
     }
 
+    /// Who the row is about, or the first holder of its key.
+    fn somebody(&self) -> Option<Party<'a>> {
+        let first = || self.lock.holders.first().map(|holder| Party::Holder(self.lock, holder));
+        self.party.or_else(first)
+    }
+
+    fn is_prepared(&self) -> bool {
+        self.somebody().is_some_and(|party| party.prepared().is_some())
+    }
+
     fn session(&self) -> Option<&'a Session> {
-        match self.party {
-            Some(party) => Some(party.session()),
-            None => self.lock.holders.first().map(|holder| &holder.session),
-        }
+        Some(self.somebody()?.session())
+    }
+
+    /// The role of a session; of a prepared transaction its owner.
+    fn user(&self) -> Option<&'a Detail<Arc<str>>> {
+        let party = self.somebody()?;
+        Some(party.prepared().map_or(&party.session().usename, |prepared| &prepared.owner))
+    }
+
+    /// What somebody does, in a word.
+    fn state(&self) -> Option<&'a str> {
+        let party = self.somebody()?;
+        let state = || party.session().state.as_deref().unwrap_or(UNKNOWN);
+        Some(if self.is_prepared() { PREPARED } else { state() })
     }
 
     fn blocks(&self) -> usize {
@@ -328,18 +353,17 @@ impl Column {
         )
     }
 
-    /// From a name as it is typed.
+    /// From a name as it is typed, or from a title as it is read.
     pub fn parse(kind: ViewKind, name: &str) -> Result<Self, ParseColumnError> {
         let known = kind.columns();
-        known.iter().copied().find(|column| column.name() == name.trim()).ok_or_else(|| {
-            ParseColumnError {
-                view: kind.title(),
-                name: name.to_owned(),
-                known: match known {
-                    [] => "none: its lines are sentences".to_owned(),
-                    known => known.iter().map(|one| one.name()).collect::<Vec<_>>().join(", "),
-                },
-            }
+        let is_meant = |column: &Self| column.name().eq_ignore_ascii_case(name.trim());
+        known.iter().copied().find(is_meant).ok_or_else(|| ParseColumnError {
+            view: kind.title(),
+            name: name.to_owned(),
+            known: match known {
+                [] => "none: its lines are sentences".to_owned(),
+                known => known.iter().map(|one| one.name()).collect::<Vec<_>>().join(", "),
+            },
         })
     }
 
@@ -362,12 +386,14 @@ impl Column {
                 None => lock.holders.len(),
             })),
             Self::Application => render_applications(subject),
-            Self::User => session_detail(subject, |session| {
-                (session.usename.is_hidden(), session.usename.known().map(ToString::to_string))
-            }),
-            Self::Client => session_detail(subject, |session| {
-                (session.client_addr.is_hidden(), render_client(session))
-            }),
+            Self::User => match subject.user() {
+                Some(user) => told(user.is_hidden(), user.known().map(ToString::to_string)),
+                None => Cell::default(),
+            },
+            Self::Client => match subject.session() {
+                Some(session) => told(session.client_addr.is_hidden(), render_client(session)),
+                None => Cell::default(),
+            },
             Self::Mode => match party {
                 Some(party) => plain(party.mode().map_or("", |mode| mode.as_str()).into()),
                 None => plain(lock.holders.first().map_or("", |one| one.mode.as_str()).into()),
@@ -421,12 +447,14 @@ impl Column {
                 Some(_) => distinct_sessions(subject),
                 None => lock.holders.len(),
             }),
+            Self::Application if subject.is_prepared() => SortValue::Text(PREPARED),
             Self::Application => SortValue::Text(
                 subject.session().and_then(|one| one.application_name.as_deref()).unwrap_or(""),
             ),
-            Self::User => SortValue::Text(
-                subject.session().and_then(|one| one.usename.known()).map_or("", |name| name),
-            ),
+            Self::User => {
+                let user = subject.user().and_then(|user| user.known());
+                SortValue::Text(user.map_or("", |name| name))
+            }
             Self::Client => SortValue::Address(
                 subject.session().and_then(|one| one.client_addr.known().copied()),
             ),
@@ -441,14 +469,19 @@ impl Column {
                 Some(Party::Holder(_, holder)) => holder.scope.as_str(),
                 Some(Party::Waiter(..) | Party::OtherWait(_) | Party::Root(_)) | None => "",
             }),
-            Self::State => SortValue::Text(
-                subject.session().and_then(|session| session.state.as_deref()).unwrap_or(""),
-            ),
+            Self::State => SortValue::Text(subject.state().unwrap_or("")),
             Self::Held => seconds(held()),
             Self::Waiters => number(lock.waiters.len()),
             Self::Wait => seconds(subject.longest_wait().flatten()),
             Self::Blocks => number(subject.blocks()),
-            Self::Root => SortValue::Text(""),
+            // Who waits because of the same session stands together.
+            Self::Root => {
+                let root = match party {
+                    Some(Party::Waiter(_, waiter)) => waiter.roots.first(),
+                    Some(Party::Holder(..) | Party::OtherWait(_) | Party::Root(_)) | None => None,
+                };
+                seconds(root.map(|root| root.pid.map_or(0.0, |pid| f64::from(pid.0))))
+            }
             Self::Owner => SortValue::Text(lock.owner.as_deref().unwrap_or("")),
             // The worst: what is said of it, then who waits because of it, then for how long.
             Self::Findings => {
@@ -631,10 +664,11 @@ fn role(party: Option<Party<'_>>) -> &'static str {
 }
 
 fn render_pid(party: Option<Party<'_>>) -> String {
-    match party.map(|party| party.pid()) {
-        Some(Some(pid)) => pid.0.to_string(),
-        Some(None) => "prepared".to_owned(),
-        None => String::new(),
+    let Some(party) = party else { return String::new() };
+    match party.pid() {
+        Some(pid) => pid.0.to_string(),
+        None if party.prepared().is_some() => PREPARED.to_owned(),
+        None => "?".to_owned(),
     }
 }
 
@@ -673,29 +707,21 @@ fn render_application(holder: &Holder) -> String {
 }
 
 fn render_state(subject: &Subject<'_>) -> Cell {
-    let is_prepared = match subject.party {
-        Some(party) => party.pid().is_none(),
-        None => subject.lock.holders.first().is_some_and(|holder| holder.pid.is_none()),
-    };
-    let Some(session) = subject.session() else { return Cell::default() };
-    let state = if is_prepared { Some("prepared") } else { session.state.as_deref() };
+    let Some(state) = subject.state() else { return Cell::default() };
     let tone = match state {
-        Some("idle in transaction" | "idle in transaction (aborted)" | "prepared") => Tone::Warning,
-        None => Tone::Dim,
-        Some(_) => Tone::Plain,
+        "idle in transaction" | "idle in transaction (aborted)" | PREPARED => Tone::Warning,
+        UNKNOWN => Tone::Dim,
+        _ => Tone::Plain,
     };
-    Cell { text: state.unwrap_or("unknown").to_owned(), tone }
+    Cell { text: state.to_owned(), tone }
 }
 
-fn session_detail(
-    subject: &Subject<'_>,
-    field: impl Fn(&Session) -> (bool, Option<String>),
-) -> Cell {
-    let Some(session) = subject.session() else { return Cell::default() };
-    match field(session) {
-        (_, Some(text)) => Cell { text, tone: Tone::Plain },
-        (true, None) => Cell { text: "(not shown)".to_owned(), tone: Tone::Dim },
-        (false, None) => Cell { text: "?".to_owned(), tone: Tone::Dim },
+/// What only some readers are told: one that is not told is not the same as one that is unknown.
+fn told(is_hidden: bool, text: Option<String>) -> Cell {
+    match text {
+        Some(text) => Cell { text, tone: Tone::Plain },
+        None if is_hidden => Cell { text: "(not shown)".to_owned(), tone: Tone::Dim },
+        None => Cell { text: "?".to_owned(), tone: Tone::Dim },
     }
 }
 
@@ -753,3 +779,6 @@ fn distinct_sessions(subject: &Subject<'_>) -> usize {
 fn count(count: usize) -> Cow<'static, str> {
     if count == 0 { Cow::Borrowed("") } else { Cow::Owned(count.to_string()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ mod load;
 mod lock;
 mod naming;
 mod order;
+mod packaging;
 mod page;
 mod pooled;
 mod prepared;
