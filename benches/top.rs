@@ -113,7 +113,7 @@ fn pattern() -> Lock {
             "first_application_name": "billing-worker", "state": "idle in transaction",
             "seen_for_seconds": 12.0 }],
         "waiters": [{ "pid": 2, "application_name": "billing-worker", "mode": "exclusive",
-            "state": "active", "waited_seconds": 4.0, "blocked_by": [{ "pid": 1, "kind": "holder" }],
+            "state": "active", "waited_seconds": 4.0, "blocked_by": [{ "pid": 1, "kind": "hard" }],
             "blocked_by_count": 1, "roots": [{ "pid": 1 }], "roots_count": 1 }]
     }] }] }"#;
     let mut snapshot = parse_snapshot(json).expect("a snapshot");

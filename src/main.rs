@@ -191,9 +191,7 @@ fn open_pictures(args: &TopArgs) -> anyhow::Result<(Subject, HashMap<Arc<str>, D
     }
     let exporter = match args.exporter.expose() {
         "none" => None,
-        url => Some(
-            Exporter::parse(url).context("--exporter")?.with_trust(args.from.ca_file.as_deref())?,
-        ),
+        url => Some(trusting(Exporter::parse(url).context("--exporter")?, &args.from)?),
     };
     let targets = Targets::load(Some(&args.connection), &args.files)?;
     let registry = Arc::new(Registry::load(&targets.registry_files, targets.limits.values)?);
@@ -406,6 +404,10 @@ struct Lookout {
 impl Lookout {
     /// Reads files; nothing is asked yet. An error is the user's mistake.
     fn new(args: &SurveyArgs) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            args.from.url.is_some() || args.from.ca_file.is_none(),
+            "--from.ca-file is for the exporter of --from: name it"
+        );
         let exporter = open_exporter(&args.from)?;
         let connection = exporter.is_none().then_some(&args.connection);
         let targets = Targets::load(connection, &args.files)?;
@@ -434,8 +436,15 @@ impl Lookout {
 /// Whom `--from` names; nothing is asked yet.
 fn open_exporter(from: &FromArgs) -> anyhow::Result<Option<Exporter>> {
     let Some(url) = &from.url else { return Ok(None) };
-    let exporter = Exporter::parse(url.expose()).context("--from")?;
-    Ok(Some(exporter.with_trust(from.ca_file.as_deref())?))
+    trusting(Exporter::parse(url.expose()).context("--from")?, from).map(Some)
+}
+
+/// The same exporter, with the certificates that it is to prove itself by.
+fn trusting(exporter: Exporter, from: &FromArgs) -> anyhow::Result<Exporter> {
+    match &from.ca_file {
+        Some(file) => exporter.with_trust(Some(file)).context("--from.ca-file"),
+        None => Ok(exporter.with_trust(None)?),
+    }
 }
 
 /// For a command that comes and goes.

@@ -53,8 +53,8 @@ pub struct SurveyArgs {
 pub struct FromArgs {
     /// Read a running exporter at this address instead of connecting to a server
     ///
-    /// As in http://db-1:10187 or https://db-1:10187, or http://NAME:PASSWORD@db-1:10187 where it asks
-    /// for one.
+    /// As in http://db-1:10187, or https://NAME:PASSWORD@proxy/locks where a proxy before it
+    /// speaks TLS and asks for a password. With https it has to prove its name, always.
     #[arg(
         id = "from",
         long = "from",
@@ -63,9 +63,9 @@ pub struct FromArgs {
     )]
     pub url: Option<SecretText>,
 
-    /// Certificates to trust, in PEM, in place of those that this machine trusts
+    /// Certificates of issuers to trust at https://, in PEM, in place of those of this machine
     ///
-    /// Of the issuer of the certificate of an exporter at https://.
+    /// Without it SSL_CERT_FILE and SSL_CERT_DIR, where they are set, say whom this machine trusts.
     #[arg(long = "from.ca-file", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 }

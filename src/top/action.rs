@@ -2,23 +2,34 @@
 //!
 //! What is asked is pure: from the picture and the selected row to the text of the question. Only
 //! [`Question::carry_out`] and [`fetch_queries`] go to the server, through `postgres`. A question is
-//! about one backend with its start; whatever the rows do meanwhile, the answer is about that one.
-//! A prepared transaction has no backend, and never becomes a question.
+//! about one backend with its start; whatever the rows do meanwhile, the answer is about that one, and
+//! counts only while what was asked about is still so. A prepared transaction has no backend, and
+//! never becomes a question.
 
+use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::column::{Tone, application, render_held, render_waited, title};
 use super::list::keys_of;
-use super::row::{Party, Place, What};
+use super::row::{LockId, Party, PartyId, Place, What};
 use super::source::{Origin, Watched};
+use crate::duration::render_duration;
 use crate::postgres::Dsn;
 use crate::postgres::action::{self, Outcome, Signal};
 use crate::sample::Pid;
 use crate::snapshot::{Holder, Lock, Server};
 use crate::timestamp::Timestamp;
+use crate::tracker::Scope;
 
 /// Of the keys of a session so many are named.
 const NAMED: usize = 3;
+
+/// Where pictures are taken less often than this, it is said that one may be old.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Why nobody is acted upon.
+const OLD: &str = "this picture is old: nobody is acted upon until there is a new one";
 
 /// What somebody wants to do to a session.
 pub type Verb = Signal;
@@ -31,7 +42,17 @@ pub struct Question {
     pid: Pid,
     backend_start: Timestamp,
     application_name: String,
+    reason: Reason,
     lines: Vec<(Tone, String)>,
+}
+
+/// Why somebody is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    Holds(LockId, String),
+    WaitsFor(LockId, String),
+    WaitsElsewhere,
+    KeepsOthersWaiting,
 }
 
 impl Question {
@@ -52,7 +73,7 @@ impl Question {
             return Err(format!("acting takes --allow-kill; by hand: {by_hand}"));
         }
         if watched.lost.is_some() {
-            return Err("this picture is old: nobody is acted upon until there is a new one".into());
+            return Err(OLD.to_owned());
         }
         let Some(backend_start) = party.session().backend_start else {
             return Err(format!(
@@ -67,8 +88,28 @@ impl Question {
             pid,
             backend_start,
             application_name: application(party.session().application_name.as_deref()).to_owned(),
-            lines: describe(verb, server, party),
+            reason: Reason::of(server, party),
+            lines: describe(verb, watched, party),
         })
+    }
+
+    /// Whether what it is about is still so, since nobody reads in no time; else why it is not.
+    pub fn recheck(&self, all: &[Watched]) -> Result<(), String> {
+        let watched = all.iter().find(|watched| watched.server.server == self.server);
+        let Some(watched) = watched.filter(|watched| watched.lost.is_none()) else {
+            return Err(OLD.to_owned());
+        };
+        if self.reason.is_so(&watched.server, self.pid, self.backend_start) {
+            return Ok(());
+        }
+        let meanwhile = match &self.reason {
+            Reason::Holds(_, title) => format!("does not hold {title} any more"),
+            Reason::WaitsFor(_, title) => format!("does not wait for {title} any more"),
+            Reason::WaitsElsewhere => "does not wait any more".to_owned(),
+            Reason::KeepsOthersWaiting => "is not at the end of a chain any more".to_owned(),
+        };
+        let Self { pid, application_name, .. } = self;
+        Err(format!("session {} ({application_name}) {meanwhile}: nothing was done", pid.0))
     }
 
     /// The server of the session.
@@ -114,6 +155,50 @@ impl Question {
                  the pooler"
             )),
             Err(error) => Err(format!("{who}: {error}")),
+        }
+    }
+}
+
+impl Reason {
+    fn of(server: &Server, party: Party<'_>) -> Self {
+        let key = |lock| (LockId::of(server, lock), title(lock).into_owned());
+        match party {
+            Party::Holder(lock, _) => {
+                let (id, title) = key(lock);
+                Self::Holds(id, title)
+            }
+            Party::Waiter(lock, _) => {
+                let (id, title) = key(lock);
+                Self::WaitsFor(id, title)
+            }
+            Party::OtherWait(_) => Self::WaitsElsewhere,
+            Party::Root(_) => Self::KeepsOthersWaiting,
+        }
+    }
+
+    fn is_so(&self, server: &Server, pid: Pid, backend_start: Timestamp) -> bool {
+        let id = PartyId::Backend(pid, Some(backend_start));
+        let is_it = |party: Party<'_>| party.id() == id;
+        let of_key = |key: &LockId, is_on: &dyn Fn(&Lock) -> bool| {
+            server
+                .locks
+                .iter()
+                .flatten()
+                .any(|lock| LockId::of(server, lock) == *key && is_on(lock))
+        };
+        match self {
+            Self::Holds(key, _) => of_key(key, &|lock| {
+                lock.holders.iter().any(|holder| is_it(Party::Holder(lock, holder)))
+            }),
+            Self::WaitsFor(key, _) => of_key(key, &|lock| {
+                lock.waiters.iter().any(|waiter| is_it(Party::Waiter(lock, waiter)))
+            }),
+            Self::WaitsElsewhere => {
+                server.other_waits.iter().flatten().any(|wait| is_it(Party::OtherWait(wait)))
+            }
+            Self::KeepsOthersWaiting => {
+                server.roots.iter().flatten().any(|root| is_it(Party::Root(root)))
+            }
         }
     }
 }
@@ -195,9 +280,14 @@ fn prepared_remedy(party: Party<'_>) -> String {
 }
 
 /// What has to be known before somebody says yes.
-fn describe(verb: Verb, server: &Server, party: Party<'_>) -> Vec<(Tone, String)> {
+fn describe(verb: Verb, watched: &Watched, party: Party<'_>) -> Vec<(Tone, String)> {
+    let server = &watched.server;
     let mut lines = Vec::new();
-    let (held, awaited) = keys_of(server, &party.id());
+    let (mut held, awaited) = keys_of(server, &party.id());
+    if let Party::Holder(selected, _) = party {
+        // Of many keys the one that somebody looks at is named.
+        held.sort_by_key(|lock| !ptr::eq(*lock, selected));
+    }
     let holder = held.iter().find_map(|lock| find_holder(lock, party));
     lines.push((Tone::Plain, describe_held(&held, holder)));
     for lock in &awaited {
@@ -218,9 +308,28 @@ fn describe(verb: Verb, server: &Server, party: Party<'_>) -> Vec<(Tone, String)
             holder.map_or(0, |holder| holder.blocks)
         }
     };
+    let blocks = blocks.max(count_behind(server, party));
     lines.push((Tone::Plain, describe_freed(&held, party, blocks)));
     lines.extend(warn(verb, &held, &awaited, holder, party));
+    if watched.interval > FRESH {
+        let interval = render_duration(watched.interval);
+        lines.push((
+            Tone::Warning,
+            format!("This picture may be {interval} old: r takes a new one."),
+        ));
+    }
     lines
+}
+
+/// Who is seen to wait for somebody directly: also for one who waits too, and is ahead in the queue.
+fn count_behind(server: &Server, party: Party<'_>) -> usize {
+    let waiters = server.locks.iter().flatten().flat_map(|lock| &lock.waiters);
+    let waits = server.other_waits.iter().flatten();
+    waiters
+        .map(|waiter| &waiter.blocked_by)
+        .chain(waits.map(|wait| &wait.blocked_by))
+        .filter(|blockers| blockers.iter().any(|blocker| blocker.pid == party.pid()))
+        .count()
 }
 
 fn find_holder<'a>(lock: &'a Lock, party: Party<'_>) -> Option<&'a Holder> {
@@ -299,10 +408,21 @@ fn warn(
             warn("Its statement fails, and the holder is left alone.");
         }
         (Signal::Cancel, _) => {
-            warn(
-                "Its statement fails. A session-level lock stays held; a transaction-level one is \
-                 free when the transaction is rolled back.",
-            );
+            let mut scopes = held.iter().filter_map(|lock| Some(find_holder(lock, party)?.scope));
+            let first = scopes.next();
+            warn(match first.filter(|first| scopes.all(|scope| scope == *first)) {
+                Some(Scope::Session) => {
+                    "Its statement fails, and what it holds stays held: only its end lets it go."
+                }
+                Some(Scope::Transaction) => {
+                    "Its statement fails; what it holds is free when the transaction is rolled \
+                     back."
+                }
+                Some(Scope::Unknown) | None => {
+                    "Its statement fails. A session-level lock stays held; a transaction-level \
+                     one is free when the transaction is rolled back."
+                }
+            });
         }
         (Signal::Terminate, _) => {
             if holder.is_some() {
@@ -320,3 +440,6 @@ fn warn(
     }
     lines
 }
+
+#[cfg(test)]
+mod tests;

@@ -497,6 +497,10 @@ impl App {
         match std::mem::take(&mut self.screen) {
             Screen::Confirm(question) => {
                 self.list();
+                if let Err(reason) = question.recheck(&self.watched) {
+                    self.tell_error(reason);
+                    return None;
+                }
                 Some(Effect::Act(question))
             }
             other @ (Screen::View
@@ -597,7 +601,11 @@ impl App {
     }
 
     fn question(&self, verb: Verb, place: &Place) -> Result<Question, String> {
-        Question::of(verb, self.options.may_act, &self.watched, place)
+        let question = Question::of(verb, self.options.may_act, &self.watched, place)?;
+        if self.is_paused {
+            return Err("nobody is acted upon while it is paused: Space goes on".to_owned());
+        }
+        Ok(question)
     }
 }
 

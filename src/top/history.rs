@@ -113,17 +113,17 @@ mod tests {
             ),
             (
                 r#""event":"hold_began","pid":null,"prepared":true"#,
-                "2026-11-30 03:12:40  hold began  a prepared transaction",
+                "2026-11-30 03:12:40Z  hold began  a prepared transaction",
             ),
             (
                 r#""event":"hold_began","pid":null,"prepared":true,"gid":"g\u001b[2J""#,
-                "2026-11-30 03:12:40  hold began  prepared transaction g\\u{1b}[2J",
+                "2026-11-30 03:12:40Z  hold began  prepared transaction g\\u{1b}[2J",
             ),
             (
                 r#""event":"hold_began","pid":9,"application_name":"a\u202eb\nc""#,
-                "2026-11-30 03:12:40  hold began  a\\u{202e}b\\nc (pid 9)",
+                "2026-11-30 03:12:40Z  hold began  a\\u{202e}b\\nc (pid 9)",
             ),
-            (r#""event":"hold_began""#, "2026-11-30 03:12:40  hold began  (unknown)"),
+            (r#""event":"hold_began""#, "2026-11-30 03:12:40Z  hold began  (unknown)"),
         ] {
             assert_eq!(lines(&format!("{{{AT},{event}}}")), [line]);
         }

@@ -284,7 +284,7 @@ async fn a_mistake_is_told_in_the_form_of_a_plugin_with_exit_code_3() {
     let broken = files.write("locks.yaml", "locks: {}\n");
     let nobody = Port::reserve();
     let url = format!("http://me:S3cr3t@127.0.0.1:{}", nobody.number());
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--jason"], "unexpected argument '--jason' found"),
         (&["--samples", "0"], "invalid value '0' for '--samples <N>'"),
         (
@@ -298,8 +298,9 @@ async fn a_mistake_is_told_in_the_form_of_a_plugin_with_exit_code_3() {
         (&["--from", "ftp://me:S3cr3t@h"], "--from: an address begins with http:// or https://"),
         (
             &["--from", "https://h", "--from.ca-file", "/nowhere.pem"],
-            "cannot read certificates from /nowhere.pem: write them as PEM",
+            "--from.ca-file: cannot read certificates as PEM from /nowhere.pem: ",
         ),
+        (&["--from.ca-file", &broken], "--from.ca-file is for the exporter of --from: name it"),
         (&["--from", &url], &format!("http://127.0.0.1:{}: cannot connect", nobody.number())),
     ];
     for (arguments, said) in cases {

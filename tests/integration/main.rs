@@ -38,6 +38,7 @@ mod standby;
 mod state;
 mod testbed;
 mod timeout;
+mod tls;
 mod top;
 mod usage;
 mod waiter;

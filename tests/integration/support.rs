@@ -22,6 +22,7 @@ pub mod scrape;
 pub mod session;
 pub mod snapshot;
 pub mod terminal;
+pub mod tls;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -248,6 +248,27 @@ async fn cancelling_a_statement_lets_go_of_what_its_transaction_holds() {
 }
 
 #[tokio::test]
+async fn an_answer_that_comes_too_late_does_nothing_and_nobody_is_asked_while_it_is_paused() {
+    require!(Postgres, Tmux);
+    let postgres = Postgres::start().await;
+    let holder = postgres.holds("billing-a", "42").await;
+    let terminal = Terminal::running(80, 40, &top(&postgres, &["--allow-kill"])).await;
+    terminal.until_shows(&["billing-a"]).await;
+    terminal.press("K");
+    terminal.until_shows(&["y does it"]).await;
+    holder.run("SELECT pg_advisory_unlock(42)").await;
+    let _next = postgres.holds("later", "43").await;
+    terminal.until_shows(&["later", "y does it"]).await;
+    terminal.press("y");
+    terminal.until_shows(&["(billing-a) does not hold key 42 any more: nothing was done"]).await;
+    terminal.press("Space");
+    terminal.until_shows(&["PAUSED"]).await;
+    terminal.press("K");
+    terminal.until_shows(&["nobody is acted upon while it is paused"]).await;
+    assert_eq!(holder.value("SELECT 1").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
 async fn nobody_is_acted_upon_without_the_flag_or_through_an_exporter() {
     require!(Postgres, Tmux);
     let postgres = Postgres::start().await;
