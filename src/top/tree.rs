@@ -398,6 +398,7 @@ pub fn line(row: &Row, all: &[Watched]) -> Vec<Cell> {
         return vec![Cell { text: text.to_owned(), tone: Tone::Dim }];
     };
     let mut cells = vec![who(party, branch)];
+    let held = held(branch, party, server);
     match party {
         Party::Waiter(_, _) | Party::OtherWait(_) => {
             cells.extend(branch.circle.map(|_| in_a_circle()));
@@ -405,7 +406,9 @@ pub fn line(row: &Row, all: &[Watched]) -> Vec<Cell> {
             cells.extend(branch.circle.filter(|_| branch.depth == 0).map(behind));
         }
         Party::Root(root) => {
-            cells.extend(state(party, server));
+            // For how long a prepared transaction holds says more than when it was prepared.
+            let says_more = party.pid().is_some() || held.is_none();
+            cells.extend(state(party, server).filter(|_| says_more));
             cells.extend(root.in_cycle.then(in_a_circle));
             cells.push(behind(root.blocks));
         }
@@ -414,7 +417,7 @@ pub fn line(row: &Row, all: &[Watched]) -> Vec<Cell> {
             cells.push(behind(holder.blocks));
         }
     }
-    cells.extend(held(branch, party, server));
+    cells.extend(held);
     cells
 }
 

@@ -183,10 +183,19 @@ fn a_prepared_transaction_is_a_root_by_its_name() {
     assert_eq!(
         shown(&server(&locks, &[], &[root])),
         [
-            "prepared transaction order-7  prepared 10m ago  1 behind it  held ≥ 1m: key 1",
+            "prepared transaction order-7  1 behind it  held ≥ 1m: key 1",
             "`- 11 w  waits 5.0s for key 1 (exclusive)",
         ]
     );
+}
+
+#[test]
+fn a_prepared_transaction_without_a_key_says_since_when_it_is_one() {
+    let prepared = json!({ "gid": "order-7", "prepared_at": "2025-12-01T02:50:00Z" });
+    let blocker = json!({ "pid": null, "gid": "order-7", "kind": "hard", "certain": true });
+    let root = json!({ "pid": null, "prepared": prepared, "blocks": 1 });
+    let chain = server(&[lock(1, &[holder(10)], &[])], &[other_wait(10, &[blocker])], &[root]);
+    assert_eq!(shown(&chain)[0], "prepared transaction order-7  prepared 10m ago  1 behind it");
 }
 
 #[test]
@@ -202,8 +211,8 @@ fn prepared_transactions_without_a_name_are_not_taken_for_one() {
     ];
     let shown = shown(&server(&locks, &[], &[root(50), root(40)]));
     for line in [
-        "a prepared transaction  prepared 10m ago  1 behind it  held ≥ 1m: key 1",
-        "a prepared transaction  prepared 20m ago  1 behind it  held ≥ 1m: key 2",
+        "a prepared transaction  1 behind it  held ≥ 1m: key 1",
+        "a prepared transaction  1 behind it  held ≥ 1m: key 2",
     ] {
         assert!(shown.iter().any(|shown| shown == line), "{line} in {shown:#?}");
     }
