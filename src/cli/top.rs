@@ -15,17 +15,17 @@ use crate::top::column::ViewKind;
 pub const LOCAL_EXPORTER: &str = "http://127.0.0.1:10187";
 
 pub(super) const EXAMPLES: &str = "\
-On a terminal it goes on until q; ? lists the keys. Anywhere else, and with --once, it prints one table
-without colours and cuts nothing off: rows for a script, and unless --columns or --no-header asks for
-rows alone, what is wrong and what to do about it below them.
+On a terminal it goes on until q; ? lists the keys. Anywhere else, and with --once, it prints one
+table without colours and cuts nothing off: rows for a script, and unless --columns or --no-header
+asks for rows alone, what is wrong and what to do about it below them.
 
-An age is a bound: ≥ 12s was seen held at every poll for 12 seconds and may have been held for longer;
-12s has a beginning that is known; ? is not known. An exporter has watched for longer: where one on this
-machine (--exporter) watches the same server, its ages, first names, findings and events are shown, and
-the first line says so.
+An age is a bound: ≥ 12s was seen held at every poll for 12 seconds and may have been held for
+longer; 12s has a beginning that is known; ? is not known. An exporter has watched for longer: where
+one on this machine (--exporter) watches the same server, its ages, first names, findings and events
+are shown, and the first lines say so.
 
-Exit codes: 0, 1 when a server or the exporter could not be looked at, 2 a mistake in the command or a
-file, 130 after Ctrl-C in a script. A signal that ends the view has its own: 128 and its number.
+Exit codes: 0, 1 when a server or the exporter could not be looked at, 2 a mistake in the command or
+a file, 130 after Ctrl-C in a script. A signal that ends the view has its own: 128 and its number.
 
 Examples:
   The local server:

@@ -690,7 +690,7 @@ fn render_applications(subject: &Subject<'_>) -> Cell {
 }
 
 /// The name of a holder, with the one before if it had another when it was first seen.
-fn render_application(holder: &Holder) -> String {
+pub fn render_application(holder: &Holder) -> String {
     if let Some(prepared) = &holder.prepared {
         return match &prepared.gid {
             Some(gid) => format!("prepared {gid}"),

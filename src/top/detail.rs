@@ -5,12 +5,14 @@
 
 use super::app::App;
 use super::column::{
-    Cell, Tone, application, render_age, render_client, render_held, render_waited, title,
+    Cell, Tone, application, render_age, render_application, render_client, render_held,
+    render_waited, title,
 };
 use super::history::{render_event, render_moment};
-use super::list::{fold_title, keys_of};
-use super::row::{Party, What};
+use super::list::{Row, fold_title, keys_of};
+use super::row::{FoldId, Party, What};
 use super::screen::{tell, wrap_all};
+use super::tree::{self, Family};
 use crate::duration::render_duration;
 use crate::key::Key;
 use crate::registry::Limit;
@@ -31,11 +33,15 @@ pub fn lines(app: &App, columns: usize) -> Vec<Vec<Cell>> {
     match (&row.place.what, row.place.lock(all), row.place.party(all)) {
         (What::Fold(keys), ..) => {
             if let Some(fold) = &row.fold {
-                text.plain(fold_title(fold, keys.len()));
+                text.fold(fold, keys);
             }
         }
         (What::Lock(_), Some(lock), _) => text.lock(lock),
-        (_, lock, Some(party)) => text.party(lock, party),
+        (_, lock, Some(party)) => {
+            text.party(lock, party);
+            text.family(&tree::family(all, row.place.server, party));
+            text.history();
+        }
         (..) => {}
     }
     text.not_judged();
@@ -138,6 +144,9 @@ impl Text<'_> {
             None => bounds.push_str("; how much longer is not known"),
         }
         self.plain(bounds);
+        if holder.transactions_seen > 1 {
+            self.plain(format!("  seen in {} transactions", holder.transactions_seen));
+        }
         let scope = holder.scope_evidence.as_deref().unwrap_or(holder.scope.as_str());
         self.plain(format!("  scope: {scope}"));
         let first = holder.first_application_name.as_deref();
@@ -231,7 +240,8 @@ impl Text<'_> {
         let own = findings.filter(|one| pid.is_some_and(|pid| one.pids.contains(&pid)));
         let all: Vec<&Finding> = own.collect();
         match (all.is_empty(), lock) {
-            (true, Some(lock)) if pid.is_none() => self.findings(lock.findings.iter()),
+            // What is said of somebody else on the same key is the next best.
+            (true, Some(lock)) => self.findings(lock.findings.iter()),
             (..) => self.findings(all.into_iter()),
         }
         if matches!(party, Party::Root(_) | Party::OtherWait(_)) {
@@ -255,7 +265,8 @@ impl Text<'_> {
         if !held.is_empty() {
             self.heading(&format!("holds {}", count(held.len(), "key", "keys")));
             for lock in held.iter().take(LISTED) {
-                if let Some(holder) = lock.holders.iter().find(|one| one.pid == pid) {
+                let is_own = |one: &&Holder| Party::Holder(lock, one).id() == party.id();
+                if let Some(holder) = lock.holders.iter().find(is_own) {
                     self.plain(format!("{} in {}, {}", title(lock), lock.datname, lock.key));
                     self.holder(lock, holder);
                 }
@@ -271,7 +282,60 @@ impl Text<'_> {
                 }
             }
         }
-        self.history();
+    }
+
+    /// Those who wait for each other, as in the tree.
+    fn family(&mut self, family: &Family) {
+        if family.above.len() + family.below.len() < 2 {
+            return;
+        }
+        self.heading("who waits for whom");
+        // Where the chain ends is never left out.
+        let between = family.above.len().saturating_sub(LISTED);
+        for (index, row) in family.above.iter().enumerate() {
+            if index == 0 || index > between {
+                self.branch(row);
+            } else if index == 1 {
+                self.dim(format!("and {between} more between"));
+            }
+        }
+        for row in family.below.iter().take(LISTED) {
+            self.branch(row);
+        }
+        self.left_out(family.below.len());
+    }
+
+    fn branch(&mut self, row: &Row) {
+        let guides = row.branch.as_ref().map(|one| one.guides(self.app.options().is_ascii));
+        let cells = tree::line(row, self.app.watched());
+        let texts: Vec<String> = cells.into_iter().map(|cell| cell.text).collect();
+        self.plain(format!("{}{}", guides.unwrap_or_default(), texts.join("  ")));
+    }
+
+    /// Many keys in one line: what they have in common, and some of them.
+    fn fold(&mut self, fold: &FoldId, keys: &[usize]) {
+        self.plain(format!(
+            "{} in {} on {}",
+            fold_title(fold, keys.len()),
+            fold.datname,
+            fold.server
+        ));
+        let locks: Vec<&Lock> =
+            keys.iter().filter_map(|key| self.server.locks.as_ref()?.get(*key)).collect();
+        self.findings(locks.iter().flat_map(|lock| &lock.findings).take(1));
+        self.heading("in common");
+        if let Some(holder) = locks.first().and_then(|lock| lock.holders.first()) {
+            self.plain(format!("each held by {}", render_application(holder)));
+        }
+        self.plain(format!("state  {}", fold.state.as_deref().unwrap_or("unknown")));
+        self.plain(format!("mode   {}", fold.mode.as_str()));
+        self.heading(&count(locks.len(), "key", "keys"));
+        for lock in locks.iter().take(LISTED) {
+            let Some(holder) = lock.holders.first() else { continue };
+            let party = who(Party::Holder(lock, holder));
+            self.plain(format!("{}  {}  {party}", title(lock), render_held(holder)));
+        }
+        self.left_out(locks.len());
     }
 
     /// What is known of a backend, or of a prepared transaction.
@@ -323,11 +387,19 @@ impl Text<'_> {
         match self.app.history() {
             None => self.dim("being asked for"),
             Some(Err(reason)) => self.dim(format!("not known: {reason}")),
-            Some(Ok(events)) if events.is_empty() => self.dim("nothing was seen to change"),
             Some(Ok(events)) => {
                 let lines: Vec<String> = events.iter().map(render_event).collect();
+                if lines.is_empty() {
+                    self.dim("nothing was seen to change");
+                }
                 for line in lines {
                     self.plain(line);
+                }
+                if let Some(since) = self.server.watching_since {
+                    let since = render_moment(since);
+                    self.dim(format!(
+                        "nobody looked before {since}; of much only the last is kept"
+                    ));
                 }
             }
         }
@@ -437,7 +509,13 @@ fn key_forms(key: Key) -> Vec<(&'static str, String)> {
         forms.push(("pair", format!("{first}, {second}")));
     }
     forms.push(("pg_locks", format!("classid/objid/objsubid {columns}")));
-    forms.push(("hexadecimal", format!("{:08x} {:08x}", key.classid(), key.objid())));
+    forms.push((
+        "hexadecimal",
+        match key.as_pair() {
+            Some(_) => format!("0x{:08x}, 0x{:08x}", key.classid(), key.objid()),
+            None => format!("0x{:08x}{:08x}", key.classid(), key.objid()),
+        },
+    ));
     forms.push((
         "to see it",
         format!(
@@ -448,9 +526,18 @@ fn key_forms(key: Key) -> Vec<(&'static str, String)> {
             key.objsubid()
         ),
     ));
+    forms.push((
+        "to let go",
+        "pg_advisory_unlock works in the session that holds it alone, and is no remedy from \
+         elsewhere"
+            .to_owned(),
+    ));
     forms
 }
 
 fn count(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,18 +3,23 @@
 //! Pure. Each waiter is there once, below the first of those who keep it waiting (who holds comes
 //! before who is ahead in the queue), with the number of the others. A circle begins with one of its
 //! members, which says that it waits too. Holders that keep nobody waiting are in the other views.
+//! Where an exporter does not tell who waits for locks of other types, a line says that they are
+//! missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::column::{Cell, Subject, Tone, application, render_held, render_waited, title};
+use super::column::{
+    Cell, Subject, Tone, application, render_age, render_held, render_waited, title,
+};
 use super::filter::Filter;
 use super::list::Row;
 use super::row::{LockId, Party, Place, RowId, What};
 use super::source::Watched;
 use crate::blocking::BlockerKind;
 use crate::sample::Pid;
-use crate::snapshot::{Blocker, Lock, Server};
+use crate::snapshot::{Blocker, Holder, Lock, Root, Server};
+use crate::timestamp::Timestamp;
 
 /// Of what a root holds, so many are named.
 const NAMED: usize = 3;
@@ -31,10 +36,30 @@ pub struct Branch {
     pub is_last: bool,
     /// Of each level above, from the outermost of those shown: whether its line goes on below.
     goes_on: Vec<bool>,
-    /// Keys that it holds, some of them.
-    holds: Vec<usize>,
-    /// How many these are.
-    holds_count: usize,
+    /// What it holds.
+    holds: Holds,
+    /// It waits in a circle, and so many wait behind it.
+    circle: Option<usize>,
+}
+
+/// What somebody holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Holds {
+    /// Keys, some of them, those first that are waited for.
+    named: Vec<usize>,
+    /// How many there are.
+    count: usize,
+    /// What its holder was called when it was first seen with one of them, if that is another name.
+    was: Option<Arc<str>>,
+}
+
+/// Those above somebody, and those below.
+#[derive(Debug, Default)]
+pub struct Family {
+    /// From whom the chain ends at.
+    pub above: Vec<Row>,
+    /// Itself, then everybody behind it.
+    pub below: Vec<Row>,
 }
 
 /// Somebody as blockers are named, who have no start.
@@ -52,6 +77,20 @@ impl Who {
     fn of_party(party: Party<'_>) -> Self {
         Self::of(party.pid(), party.prepared().and_then(|prepared| prepared.gid.as_ref()))
     }
+
+    /// A prepared transaction whose name is not told: there may be several.
+    const fn is_anyone(&self) -> bool {
+        matches!(self, Self::Prepared(None))
+    }
+}
+
+/// Somebody as one who holds keys: of prepared transactions without a name, when they were prepared
+/// tells one from another.
+type HolderId = (Who, Option<Timestamp>);
+
+fn holder_id(party: Party<'_>) -> HolderId {
+    let at = party.prepared().and_then(|prepared| prepared.prepared_at);
+    (Who::of_party(party), at)
 }
 
 /// The lines of all servers, in their order.
@@ -66,6 +105,33 @@ pub fn rows(all: &[Watched], filter: &Filter) -> Vec<Row> {
         rows.extend(lines);
     }
     rows
+}
+
+/// The line of somebody with those above and below it.
+pub fn family(all: &[Watched], server: usize, party: Party<'_>) -> Family {
+    let Some(watched) = all.get(server) else { return Family::default() };
+    let mut lines = Forest::of(server, watched, all).lines();
+    let id = holder_id(party);
+    let is_own = |row: &Row| row.place.party(all).is_some_and(|party| holder_id(party) == id);
+    let Some(own) = lines.iter().position(is_own) else { return Family::default() };
+    let depth = |row: &Row| row.branch.as_ref().map_or(0, |branch| branch.depth);
+    let own_depth = depth(&lines[own]);
+    let end = lines[own + 1..].iter().position(|row| depth(row) <= own_depth);
+    lines.truncate(end.map_or(lines.len(), |end| own + 1 + end));
+    let below = lines.split_off(own);
+    let mut wanted = own_depth;
+    lines.reverse();
+    lines.retain(|row| {
+        let is_above = depth(row) + 1 == wanted;
+        wanted -= usize::from(is_above);
+        is_above
+    });
+    lines.reverse();
+    let above = lines.len();
+    lines.extend(below);
+    hang(&mut lines);
+    let below = lines.split_off(above);
+    Family { above: lines, below }
 }
 
 fn matches(all: &[Watched], filter: &Filter, row: &Row) -> bool {
@@ -83,8 +149,10 @@ struct Forest<'a> {
     roots: Vec<Place>,
     /// Of each who keeps others waiting, those that hang below it.
     below: HashMap<Who, Vec<Place>>,
-    /// Keys held, by whom: some of them, and how many.
-    holds: HashMap<Who, (Vec<usize>, usize)>,
+    /// Keys held, by whom.
+    holds: HashMap<HolderId, Holds>,
+    /// Who waits in a circle, and how many behind it.
+    circles: HashMap<Who, usize>,
 }
 
 impl<'a> Forest<'a> {
@@ -96,6 +164,7 @@ impl<'a> Forest<'a> {
             roots: Vec::new(),
             below: HashMap::new(),
             holds: HashMap::new(),
+            circles: HashMap::new(),
         };
         let mut waiting: Vec<(Who, Place)> = Vec::new();
         for (place, party, blockers) in waits(index, server) {
@@ -110,7 +179,10 @@ impl<'a> Forest<'a> {
             }
             waiting.push((who, place));
         }
-        if waiting.is_empty() {
+        if waiting.is_empty()
+            && !lacks_other_waits(server)
+            && server.roots.iter().flatten().count() == 0
+        {
             return forest;
         }
         forest.find_holds(server);
@@ -121,15 +193,20 @@ impl<'a> Forest<'a> {
     fn find_holds(&mut self, server: &Server) {
         for (index, lock) in server.locks.iter().flatten().enumerate() {
             for holder in &lock.holders {
-                let who = Who::of_party(Party::Holder(lock, holder));
-                let (named, count) = self.holds.entry(who).or_default();
-                *count += 1;
+                let holds = self.holds.entry(holder_id(Party::Holder(lock, holder))).or_default();
+                holds.count += 1;
                 // What is waited for says more than the first by number.
                 if !lock.waiters.is_empty() {
-                    named.insert(0, index);
-                    named.truncate(NAMED);
-                } else if named.len() < NAMED {
-                    named.push(index);
+                    holds.named.insert(0, index);
+                    holds.named.truncate(NAMED);
+                } else if holds.named.len() < NAMED {
+                    holds.named.push(index);
+                }
+                let first = holder.first_application_name.as_ref();
+                if let (Some(first), Some(name)) = (first, &holder.session.application_name)
+                    && first != name
+                {
+                    holds.was.get_or_insert_with(|| first.clone());
                 }
             }
         }
@@ -138,28 +215,52 @@ impl<'a> Forest<'a> {
     /// Those who were told, then whoever is waited for and waits for nobody: an older exporter does
     /// not tell roots.
     fn find_roots(&mut self, server: &Server, waiting: &[(Who, Place)]) {
-        let roots = server.roots.as_deref().unwrap_or_default();
-        let told =
-            (0..roots.len()).map(|root| Place { server: self.server, what: What::Root(root) });
-        let waits: HashSet<&Who> = waiting.iter().map(|(who, _)| who).collect();
-        let known: HashSet<Who> =
-            roots.iter().map(|root| Who::of_party(Party::Root(root))).collect();
-        let mut found: Vec<Place> = told.collect();
+        let waits: HashMap<&Who, &Place> =
+            waiting.iter().map(|(who, place)| (who, place)).collect();
+        let mut found = Vec::new();
+        let mut known: HashSet<Who> = HashSet::new();
+        for (index, root) in server.roots.iter().flatten().enumerate() {
+            let who = Who::of_party(Party::Root(root));
+            if root.in_cycle {
+                self.circles.insert(who.clone(), root.blocks);
+            }
+            // Of one that waits too its wait says more.
+            let root = Place { server: self.server, what: What::Root(index) };
+            found.push(waits.get(&who).map_or(root, |place| (*place).clone()));
+            known.insert(who);
+        }
+        if server.roots.is_none() {
+            self.find_circles(server);
+        }
+        let mut unknown: Vec<(usize, Place)> = Vec::new();
         for (index, lock) in server.locks.iter().flatten().enumerate() {
             for (number, holder) in lock.holders.iter().enumerate() {
-                let who = Who::of_party(Party::Holder(lock, holder));
-                let is_root =
-                    self.below.contains_key(&who) && !waits.contains(&who) && !known.contains(&who);
-                if is_root && self.holds.get(&who).is_some_and(|(named, _)| named[0] == index) {
-                    found.push(Place { server: self.server, what: What::Holder(index, number) });
+                let id = holder_id(Party::Holder(lock, holder));
+                let who = &id.0;
+                let keeps_others = self.below.contains_key(who)
+                    || (lacks_other_waits(server) && holder.blocks > 0);
+                let is_root = keeps_others && !waits.contains_key(who) && !known.contains(who);
+                if is_root && self.holds.get(&id).is_some_and(|holds| holds.named[0] == index) {
+                    let what = What::Holder(index, number);
+                    unknown.push((holder.blocks, Place { server: self.server, what }));
                 }
             }
         }
+        unknown.sort_by_key(|(blocks, _)| std::cmp::Reverse(*blocks));
+        found.extend(unknown.into_iter().map(|(_, place)| place));
         // Whoever is in nobody's tree begins one: a circle that nobody told of, or a chain whose end
         // is not seen.
         found.append(&mut self.roots);
         found.extend(waiting.iter().map(|(_, place)| place.clone()));
         self.roots = found;
+    }
+
+    /// Where roots are not told, those who wait name some of them.
+    fn find_circles(&mut self, server: &Server) {
+        let waiters = server.locks.iter().flatten().flat_map(|lock| &lock.waiters);
+        for root in waiters.flat_map(|waiter| &waiter.roots).filter(|root| root.in_cycle) {
+            self.circles.insert(Who::of(root.pid, root.gid.as_ref()), root.blocks);
+        }
     }
 
     /// All lines, roots first and each with those below it; nobody twice.
@@ -171,16 +272,31 @@ impl<'a> Forest<'a> {
         while let Some((place, depth)) = open.pop() {
             let Some(party) = place.party(self.all) else { continue };
             let who = Who::of_party(party);
-            if !seen.insert(who.clone()) {
+            let is_new = seen.insert(who.clone());
+            // Of those without a name each that is told has its line.
+            if !is_new && !(who.is_anyone() && depth == 0) {
                 continue;
             }
-            if let Some(row) = self.row(&place, party, &who, depth) {
-                rows.push(row);
+            rows.extend(self.row(&place, party, &who, depth));
+            if !is_new {
+                continue;
             }
             let below = self.below.get(&who).into_iter().flatten().rev();
             open.extend(below.map(|place| (place.clone(), depth + 1)));
         }
+        rows.extend(self.missing(!rows.is_empty()));
         rows
+    }
+
+    /// A line that says what is not there, where an older exporter does not tell it.
+    fn missing(&self, is_any: bool) -> Option<Row> {
+        let server = &self.all.get(self.server)?.server;
+        (is_any && lacks_other_waits(server)).then(|| Row {
+            id: RowId::Server(server.server.clone()),
+            place: Place { server: self.server, what: What::Server },
+            fold: None,
+            branch: Some(Branch::default()),
+        })
     }
 
     fn row(&self, place: &Place, party: Party<'_>, who: &Who, depth: usize) -> Option<Row> {
@@ -189,10 +305,19 @@ impl<'a> Forest<'a> {
             (What::Waiter(..), Some(lock)) => RowId::Party(LockId::of(server, lock), party.id()),
             (_, _) => RowId::Session(server.server.clone(), party.id()),
         };
-        let (holds, holds_count) = self.holds.get(who).cloned().unwrap_or_default();
-        let branch = Branch { depth, holds, holds_count, ..Branch::default() };
+        let branch = Branch {
+            depth,
+            holds: self.holds.get(&holder_id(party)).cloned().unwrap_or_default(),
+            circle: self.circles.get(who).copied(),
+            ..Branch::default()
+        };
         Some(Row { id, place: place.clone(), fold: None, branch: Some(branch) })
     }
+}
+
+/// An older exporter does not tell who waits for locks of other types.
+const fn lacks_other_waits(server: &Server) -> bool {
+    server.locks.is_some() && server.other_waits.is_none()
 }
 
 /// Everybody who waits, with those who keep them waiting.
@@ -264,33 +389,35 @@ impl Branch {
 
 /// What a line says, without its guides.
 pub fn line(row: &Row, all: &[Watched]) -> Vec<Cell> {
-    let (Some(branch), Some(party)) = (&row.branch, row.place.party(all)) else {
+    let (Some(branch), Some(watched)) = (&row.branch, row.place.watched(all)) else {
         return Vec::new();
     };
-    let Some(watched) = row.place.watched(all) else { return Vec::new() };
-    let mut cells = vec![who(party)];
+    let server = &watched.server;
+    let Some(party) = row.place.party(all) else {
+        let text = "not told by this exporter, which is older: who waits for locks of other types";
+        return vec![Cell { text: text.to_owned(), tone: Tone::Dim }];
+    };
+    let mut cells = vec![who(party, branch)];
+    let held = held(branch, party, server);
     match party {
-        Party::Waiter(lock, waiter) => {
-            cells.push(wait(waiter.waited_seconds, &title(lock), waiter.mode.as_str()));
-            cells.extend(queue(&waiter.blocked_by, waiter.blocked_by_count));
-        }
-        Party::OtherWait(other) => {
-            cells.push(wait(other.waited_seconds, &other.target, other.mode.as_str()));
-            cells.extend(queue(&other.blocked_by, other.blocked_by_count));
+        Party::Waiter(_, _) | Party::OtherWait(_) => {
+            cells.extend(branch.circle.map(|_| in_a_circle()));
+            cells.extend(wait(party, branch));
+            cells.extend(branch.circle.filter(|_| branch.depth == 0).map(behind));
         }
         Party::Root(root) => {
-            cells.extend(state(party));
-            if root.in_cycle {
-                cells.push(Cell { text: "in a circle".to_owned(), tone: Tone::Critical });
-            }
+            // For how long a prepared transaction holds says more than when it was prepared.
+            let says_more = party.pid().is_some() || held.is_none();
+            cells.extend(state(party, server).filter(|_| says_more));
+            cells.extend(root.in_cycle.then(in_a_circle));
             cells.push(behind(root.blocks));
         }
         Party::Holder(_, holder) => {
-            cells.extend(state(party));
+            cells.extend(state(party, server));
             cells.push(behind(holder.blocks));
         }
     }
-    cells.extend(holds(branch, party, &watched.server));
+    cells.extend(held);
     cells
 }
 
@@ -298,80 +425,158 @@ fn plain(text: String) -> Cell {
     Cell { text, tone: Tone::Plain }
 }
 
-fn who(party: Party<'_>) -> Cell {
+fn in_a_circle() -> Cell {
+    Cell { text: "in a circle".to_owned(), tone: Tone::Critical }
+}
+
+fn who(party: Party<'_>, branch: &Branch) -> Cell {
+    let Some(pid) = party.pid() else {
+        let gid = party.prepared().and_then(|prepared| prepared.gid.as_deref());
+        return plain(render_prepared(gid));
+    };
     let name = application(party.session().application_name.as_deref());
-    plain(match (party.pid(), party.prepared()) {
-        (Some(pid), _) => format!("{} {name}", pid.0),
-        (None, Some(prepared)) => match &prepared.gid {
-            Some(gid) => format!("prepared transaction {gid}"),
-            None => "a prepared transaction".to_owned(),
+    match &branch.holds.was {
+        // Whoever looks for the program that took the lock looks for this name.
+        Some(was) => Cell {
+            text: format!("{} {name} (was {})", pid.0, application(Some(was))),
+            tone: Tone::Warning,
         },
-        (None, None) => "a prepared transaction".to_owned(),
-    })
+        None => plain(format!("{} {name}", pid.0)),
+    }
 }
 
-fn wait(waited: Option<f64>, target: &str, mode: &str) -> Cell {
-    plain(format!("waits {} for {target} ({mode})", render_waited(waited)))
+fn render_prepared(gid: Option<&str>) -> String {
+    match gid {
+        Some(gid) => format!("prepared transaction {gid}"),
+        None => "a prepared transaction".to_owned(),
+    }
 }
 
-/// How it waits, where that is not simply for a holder.
-fn queue(blockers: &[Blocker], count: usize) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    if let Some(first) = blockers.first()
+/// What somebody waits for, and how, where that is not simply for who is above.
+fn wait(party: Party<'_>, branch: &Branch) -> Vec<Cell> {
+    let (waited, target, mode, blockers, count, roots) = match party {
+        Party::Waiter(lock, one) => (
+            one.waited_seconds,
+            title(lock),
+            &one.mode,
+            &one.blocked_by,
+            one.blocked_by_count,
+            &one.roots[..],
+        ),
+        Party::OtherWait(one) => (
+            one.waited_seconds,
+            (&*one.target).into(),
+            &one.mode,
+            &one.blocked_by,
+            one.blocked_by_count,
+            &[][..],
+        ),
+        Party::Holder(..) | Party::Root(_) => return Vec::new(),
+    };
+    let waited = render_waited(waited);
+    let mut cells = vec![plain(format!("waits {waited} for {target} ({})", mode.as_str()))];
+    if branch.depth == 0 {
+        cells.push(behind_whom(blockers.first(), roots));
+    } else if let Some(first) = blockers.first()
         && first.kind == BlockerKind::Soft
     {
         let doubt = if first.certain { "" } else { "?" };
         cells.push(plain(format!("queued behind it{doubt}")));
     }
-    let others = count.saturating_sub(1);
-    if others > 0 {
-        let named: Vec<String> = blockers
-            .iter()
-            .skip(1)
-            .take(2)
-            .map(|one| {
-                one.pid.map_or_else(|| "a prepared transaction".to_owned(), |pid| pid.0.to_string())
-            })
-            .collect();
-        let more = others - named.len().min(others);
-        let more = if more > 0 { format!(" and {more} others") } else { String::new() };
-        cells.push(Cell {
-            text: format!("also behind {}{more}", named.join(", ")),
-            tone: Tone::Dim,
-        });
-    }
+    cells.extend(also_behind(blockers, count));
     cells
 }
 
-fn state(party: Party<'_>) -> Option<Cell> {
-    if party.pid().is_none() {
-        return Some(Cell { text: "prepared".to_owned(), tone: Tone::Warning });
-    }
-    let state = party.session().state.as_deref();
-    let tone = match state {
-        Some("idle in transaction" | "idle in transaction (aborted)") => Tone::Warning,
-        Some(_) => Tone::Plain,
-        None => Tone::Dim,
+/// Of a line that hangs below nobody: whom it waits for.
+fn behind_whom(first: Option<&Blocker>, roots: &[Root]) -> Cell {
+    let Some(first) = first else {
+        let text = "behind nobody that was seen".to_owned();
+        return Cell { text, tone: Tone::Dim };
     };
-    Some(Cell { text: state.unwrap_or("state unknown").to_owned(), tone })
+    let same = |root: &&Root| (root.pid, &root.gid) == (first.pid, &first.gid);
+    let root = roots.iter().find(same).filter(|root| root.pid.is_some() && !root.in_cycle);
+    let known = root.map_or_else(String::new, |root| {
+        let state = root.state.as_deref().unwrap_or("state unknown");
+        format!(" {} ({state})", application(root.application_name.as_deref()))
+    });
+    let how = match first.kind {
+        BlockerKind::Hard => "behind",
+        BlockerKind::Soft => "queued behind",
+    };
+    let doubt = if first.certain { "" } else { "?" };
+    plain(format!("{how} {}{known}{doubt}", render_blocker(first)))
+}
+
+fn also_behind(blockers: &[Blocker], count: usize) -> Option<Cell> {
+    let others = count.saturating_sub(1);
+    let mut named: Vec<String> = blockers.iter().skip(1).take(2).map(render_blocker).collect();
+    let more = others.saturating_sub(named.len());
+    match more {
+        0 => {}
+        1 => named.push("1 other".to_owned()),
+        more => named.push(format!("{more} others")),
+    }
+    let last = named.pop()?;
+    let text = match named.is_empty() {
+        true => format!("also behind {last}"),
+        false => format!("also behind {} and {last}", named.join(", ")),
+    };
+    Some(Cell { text, tone: Tone::Dim })
+}
+
+fn render_blocker(blocker: &Blocker) -> String {
+    match blocker.pid {
+        Some(pid) => pid.0.to_string(),
+        None => render_prepared(blocker.gid.as_deref()),
+    }
+}
+
+/// What somebody does, and since when.
+fn state(party: Party<'_>, server: &Server) -> Option<Cell> {
+    let age = |since: Timestamp| Some(render_age(server.polled_at?.since(since).as_secs_f64()));
+    if party.pid().is_none() {
+        let at = party.prepared().and_then(|prepared| prepared.prepared_at);
+        let text = format!("prepared {} ago", at.and_then(age)?);
+        return Some(Cell { text, tone: Tone::Warning });
+    }
+    let session = party.session();
+    let Some(state) = session.state.as_deref() else {
+        return Some(Cell { text: "state unknown".to_owned(), tone: Tone::Dim });
+    };
+    let tone = match state {
+        "idle in transaction" | "idle in transaction (aborted)" => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    let text = match session.state_since.and_then(age) {
+        Some(age) => format!("{state} for {age}"),
+        None => state.to_owned(),
+    };
+    Some(Cell { text, tone })
 }
 
 fn behind(blocks: usize) -> Cell {
     plain(format!("{blocks} behind it"))
 }
 
-/// What somebody holds who keeps others waiting: the first with how long.
-fn holds(branch: &Branch, party: Party<'_>, server: &Server) -> Option<Cell> {
+/// What somebody holds who keeps others waiting. For how long comes first: names may be cut.
+fn held(branch: &Branch, party: Party<'_>, server: &Server) -> Option<Cell> {
     let locks = server.locks.as_ref()?;
-    let held: Vec<&Lock> = branch.holds.iter().filter_map(|index| locks.get(*index)).collect();
-    let first = held.first()?;
-    let pid = party.pid();
-    let age = first.holders.iter().find(|holder| holder.pid == pid).map(render_held);
-    let names: Vec<String> = held.iter().map(|lock| title(lock).into_owned()).collect();
-    let others = branch.holds_count - held.len().min(branch.holds_count);
-    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
-    Some(plain(match age {
-        Some(age) => format!("holds {}{others} for {age}", names.join(", ")),
-        None => format!("holds {}{others}", names.join(", ")),
-    }))
+    let held: Vec<&Lock> = branch.holds.named.iter().filter_map(|key| locks.get(*key)).collect();
+    let (first, others) = held.split_first()?;
+    let id = holder_id(party);
+    let is_own = |holder: &&Holder| holder_id(Party::Holder(first, holder)) == id;
+    let age = first.holders.iter().find(is_own).map(render_held)?;
+    let mut text = format!("held {age}: {}", title(first));
+    let names: Vec<_> = others.iter().map(|lock| title(lock)).collect();
+    if !names.is_empty() {
+        text.push_str(&format!("; also {}", names.join(", ")));
+    }
+    let more = branch.holds.count.saturating_sub(held.len());
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    Some(plain(text))
 }
+
+#[cfg(test)]
+mod tests;

@@ -260,7 +260,8 @@ fn an_answer_counts_only_while_what_was_asked_about_is_so() {
     let then = on(holder(json!({})), waiter(json!({})));
     let holds = ask(Verb::Terminate, &then, What::Lock(0));
     let waits = ask(Verb::Cancel, &then, What::Waiter(0, 0));
-    assert_eq!((holds.recheck(&[then.clone()]), waits.recheck(&[then.clone()])), (Ok(()), Ok(())));
+    let all = std::slice::from_ref(&then);
+    assert_eq!((holds.recheck(all), waits.recheck(all)), (Ok(()), Ok(())));
 
     // The waiter has been let in.
     let now = on(holder(json!({ "pid": 8 })), waiter(json!({ "pid": 9 })));

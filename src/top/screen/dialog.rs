@@ -5,13 +5,15 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Block, Clear, Widget as _};
 
 use super::palette::Palette;
+use super::strip::cut;
 use super::{put_lines, wrap_all};
+use crate::printable::width;
 use crate::top::action::Question;
 use crate::top::app::App;
 use crate::top::column::{Cell, Tone};
 
 /// Keys and what they do.
-const KEYS: [(&str, &str); 22] = [
+const KEYS: [(&str, &str); 13] = [
     ("1 2 3, Tab", "Locks, Sessions, Tree"),
     ("arrows, j k", "move; PgUp PgDn, g G: a page, the ends"),
     ("Enter", "everything about the row; unfold many keys"),
@@ -25,7 +27,10 @@ const KEYS: [(&str, &str); 22] = [
     ("C, K", "cancel the statement, end the session (--allow-kill)"),
     ("q, Esc", "leave; Esc closes what is open first"),
     ("Ctrl-Z, Ctrl-L", "stop for the shell, draw anew"),
-    ("", ""),
+];
+
+/// Signs and what they mean.
+const SIGNS: [(&str, &str); 8] = [
     ("12s", "its beginning is known"),
     ("≥ 12s", "seen held at every poll for 12s; it may be more"),
     ("?", "not known"),
@@ -36,6 +41,9 @@ const KEYS: [(&str, &str); 22] = [
     ("in a circle", "waits for one who waits for it"),
 ];
 
+/// So wide, keys and signs are beside each other.
+const BESIDE: usize = 150;
+
 /// All lines of the help.
 pub fn help(app: &App, columns: usize) -> Vec<Vec<Cell>> {
     let plain = |text: String| Cell { text, tone: Tone::Plain };
@@ -44,10 +52,24 @@ pub fn help(app: &App, columns: usize) -> Vec<Vec<Cell>> {
     } else {
         "Nobody can be cancelled or ended from here: that takes --allow-kill."
     };
+    let entry = |(key, text): &(&str, &str)| format!("{key:<15} {text}");
+    let keys = KEYS.iter().map(entry);
+    let signs = SIGNS.iter().map(entry);
     let mut cells =
         vec![plain("locks top: who holds which lock, who waits, who is at the root".into())];
     cells.push(plain(String::new()));
-    cells.extend(KEYS.iter().map(|(key, text)| plain(format!("{key:<15} {text}"))));
+    if columns < BESIDE {
+        cells.extend(keys.map(plain));
+        cells.push(plain(String::new()));
+        cells.extend(signs.map(plain));
+    } else {
+        let left = keys.clone().map(|text| width(&text)).max().unwrap_or(0) + 2;
+        let signs = signs.map(Some).chain(std::iter::repeat(None));
+        cells.extend(keys.zip(signs).map(|(key, sign)| match sign {
+            Some(sign) => plain(format!("{key}{}{sign}", " ".repeat(left - width(&key)))),
+            None => plain(key),
+        }));
+    }
     cells.push(plain(String::new()));
     cells.push(plain(acting.to_owned()));
     cells.push(plain("Flags, scripts and exit codes: locks top --help, locks man".to_owned()));
@@ -85,7 +107,7 @@ pub fn render_question(question: &Question, palette: &Palette, area: Rect, buffe
         told.map(|(tone, text)| Cell { text: text.clone(), tone: *tone }).collect();
     // The question and how to answer it come before what has to be known.
     let room = usize::from(area.height).saturating_sub(2 + lines.len() + answer.len());
-    lines.extend(wrap_all(&told, inside).into_iter().take(room));
+    lines.extend(cut(wrap_all(&told, inside), room));
     lines.extend(answer);
     render_box("", &lines, COLUMNS, palette, area, buffer);
 }

@@ -32,7 +32,7 @@ pub fn lines(app: &App, columns: u16, most: usize) -> Vec<Vec<Cell>> {
 }
 
 /// The first lines, with a sign that there are more: Enter shows all of them.
-fn cut(mut lines: Vec<Vec<Cell>>, most: usize) -> Vec<Vec<Cell>> {
+pub fn cut(mut lines: Vec<Vec<Cell>>, most: usize) -> Vec<Vec<Cell>> {
     if lines.len() > most {
         lines.truncate(most);
         if let Some(cell) = lines.last_mut().and_then(|line| line.last_mut()) {

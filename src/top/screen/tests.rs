@@ -14,7 +14,7 @@ use crate::snapshot::{Server, parse_snapshot};
 use crate::top::app::Options;
 use crate::top::column::Sort;
 use crate::top::filter::Filter;
-use crate::top::input::{Action, Motion};
+use crate::top::input::{Action, Edit, Motion};
 use crate::top::source::{Alone, Lost, Origin, Watched};
 
 const WIDTHS: [(u16, u16); 4] = [(40, 10), (80, 24), (120, 30), (200, 40)];
@@ -117,6 +117,34 @@ fn screens_of_a_detail_have_everything_about_a_row() {
     let mut night = app("night", ViewKind::Locks);
     night.apply(Action::Enter);
     golden("night-detail", &mut night);
+}
+
+#[test]
+fn screens_of_a_detail_of_a_key_without_a_name_say_so() {
+    let mut night = app("night", ViewKind::Locks);
+    night.apply(Action::Move(Motion::Down));
+    night.apply(Action::Move(Motion::Down));
+    night.apply(Action::Enter);
+    golden("night-detail-unregistered", &mut night);
+}
+
+#[test]
+fn screens_of_a_jam_have_every_root_with_the_chain_behind_it() {
+    let mut jam = app("jam", ViewKind::Tree);
+    golden("jam-tree", &mut jam);
+    jam.apply(Action::Filter);
+    for c in "pid:6103".chars() {
+        jam.apply(Action::Edit(Edit::Insert(c)));
+    }
+    jam.apply(Action::Enter);
+    golden("jam-filtered", &mut jam);
+    jam.apply(Action::Move(Motion::First));
+    jam.apply(Action::Enter);
+    golden("jam-detail-pooled", &mut jam);
+    jam.apply(Action::Close);
+    jam.apply(Action::Move(Motion::Last));
+    jam.apply(Action::Enter);
+    golden("jam-detail-waiter", &mut jam);
 }
 
 #[test]
