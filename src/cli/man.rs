@@ -52,7 +52,8 @@ impl Page {
         let version = format!("locks {}", root.get_version().unwrap_or_default());
         let about = about(root);
         let mut roff = Roff::new();
-        roff.control("TH", ["LOCKS", "1", "", &version, "User Commands"]);
+        // The date is blank: an empty argument would be written as none.
+        roff.control("TH", ["LOCKS", "1", " ", &version, "User Commands"]);
         roff.control("SH", ["NAME"]);
         // What `whatis` tells is no sentence.
         let mut rest = about.chars();
@@ -239,10 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_ascii_and_defines_its_apostrophe_once() {
+    fn the_page_is_ascii_with_one_title_and_one_apostrophe() {
         let page = render();
         assert!(page.is_ascii());
         assert!(page.contains("\\[u2265] 12s"), "{page}");
         assert_eq!(page.matches(".ds Aq").count(), 2, "{page}");
+        let version = env!("CARGO_PKG_VERSION");
+        let title = format!(".TH LOCKS 1 \" \" \"locks {version}\" \"User Commands\"\n");
+        assert!(page.contains(&title), "{page}");
     }
 }
