@@ -39,7 +39,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::action::Question;
-use self::app::{App, Effect, Options, QueryText};
+use self::app::{App, Backend, Effect, Options, QueryText};
 use self::history::History;
 use self::input::parse_key;
 use self::row::LockId;
@@ -47,7 +47,6 @@ use self::source::Source;
 use self::terminal::Terminal;
 use crate::poller::local_now;
 use crate::postgres::Dsn;
-use crate::sample::Pid;
 
 /// The age of a picture is shown in seconds.
 const TICK: Duration = Duration::from_secs(1);
@@ -64,7 +63,7 @@ pub enum Ending {
 /// What comes back from the world.
 enum Answer {
     History(LockId, History),
-    Queries(Arc<str>, Vec<(Pid, QueryText)>),
+    Queries(Arc<str>, Vec<(Backend, QueryText)>),
     Acted(Result<String, String>),
 }
 
@@ -195,7 +194,7 @@ fn shell_can_resume() -> bool {
 #[derive(Debug, Default)]
 struct Asked {
     history: Option<LockId>,
-    queries: Option<(Arc<str>, Vec<Pid>)>,
+    queries: Option<(Arc<str>, Vec<Backend>)>,
     /// Questions without an answer yet: no second one until then.
     waits_for_history: bool,
     waits_for_queries: bool,
@@ -221,15 +220,15 @@ impl Asked {
                 Answer::History(lock, history)
             }));
         }
-        if let Some((server, pids)) = app.wanted_queries()
+        if let Some((server, backends)) = app.wanted_queries()
             && !self.waits_for_queries
-            && self.queries.as_ref() != Some(&(server.clone(), pids.clone()))
+            && self.queries.as_ref() != Some(&(server.clone(), backends.clone()))
             && let Some(dsn) = dsns.get(&server).cloned()
         {
             self.waits_for_queries = true;
-            self.queries = Some((server.clone(), pids.clone()));
+            self.queries = Some((server.clone(), backends.clone()));
             pending.push(Box::pin(async move {
-                let texts = action::fetch_queries(&dsn, &pids).await;
+                let texts = action::fetch_queries(&dsn, &backends).await;
                 Answer::Queries(server, texts)
             }));
         }

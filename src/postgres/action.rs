@@ -102,9 +102,11 @@ macro_rules! signal_statement {
 const CANCEL: &str = signal_statement!("pg_cancel_backend");
 const TERMINATE: &str = signal_statement!("pg_terminate_backend");
 
-const QUERIES: &str = "SELECT pid, pg_catalog.left(query, $2) \
-     FROM pg_catalog.pg_stat_get_activity(NULL) \
-     WHERE pid OPERATOR(pg_catalog.=) ANY ($1)";
+const QUERIES: &str = "SELECT activity.pid, pg_catalog.left(activity.query, $3) \
+     FROM pg_catalog.pg_stat_get_activity(NULL) AS activity \
+     JOIN pg_catalog.unnest($1, $2) AS asked (pid, begun) \
+     ON activity.pid OPERATOR(pg_catalog.=) asked.pid \
+     AND activity.backend_start OPERATOR(pg_catalog.=) asked.begun::pg_catalog.timestamptz";
 
 /// What a role is shown of a session that it may not look into.
 const HIDDEN_QUERY: &str = "<insufficient privilege>";
@@ -131,10 +133,17 @@ pub async fn send_signal(
 }
 
 /// Fetches what sessions run. Sessions that are gone are left out.
-pub async fn fetch_queries(dsn: &Dsn, pids: &[Pid]) -> Result<Vec<Query>, ActionError> {
-    let pids: Vec<i32> = pids.iter().map(|pid| pid.0).collect();
-    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&pids, Type::INT4_ARRAY), (&QUERY_CHARS, Type::INT4)];
+pub async fn fetch_queries(
+    dsn: &Dsn,
+    sessions: &[(Pid, Timestamp)],
+) -> Result<Vec<Query>, ActionError> {
+    let (pids, begun): (Vec<i32>, Vec<String>) =
+        sessions.iter().map(|(pid, begun)| (pid.0, begun.to_string())).unzip();
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&pids, Type::INT4_ARRAY),
+        (&begun, Type::TEXT_ARRAY),
+        (&QUERY_CHARS, Type::INT4),
+    ];
     let rows = ask(dsn, async |client| client.query_typed(QUERIES, &parameters).await).await?;
     let query = |row: &tokio_postgres::Row| {
         let text: Option<String> = row.try_get(1)?;

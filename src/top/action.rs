@@ -10,6 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::app::{Backend, QueryText};
 use super::column::{Tone, application, render_held, render_waited, title};
 use super::list::keys_of;
 use super::row::{LockId, Party, PartyId, Place, What};
@@ -204,18 +205,19 @@ impl Reason {
 }
 
 /// What sessions run, or why that is not known; those that are gone are left out.
-pub async fn fetch_queries(dsn: &Dsn, pids: &[Pid]) -> Vec<(Pid, Result<Arc<str>, Arc<str>>)> {
-    match action::fetch_queries(dsn, pids).await {
+pub async fn fetch_queries(dsn: &Dsn, backends: &[Backend]) -> Vec<(Backend, QueryText)> {
+    let backend = |pid: Pid| backends.iter().find(|(known, _)| *known == pid).copied();
+    match action::fetch_queries(dsn, backends).await {
         Ok(queries) => queries
             .into_iter()
-            .map(|query| {
+            .filter_map(|query| {
                 let hidden = || "hidden: GRANT pg_read_all_stats TO the role".into();
-                (query.pid, query.text.map(Arc::from).ok_or_else(hidden))
+                Some((backend(query.pid)?, query.text.map(Arc::from).ok_or_else(hidden)))
             })
             .collect(),
         Err(error) => {
             let reason: Arc<str> = error.to_string().into();
-            pids.iter().map(|pid| (*pid, Err(reason.clone()))).collect()
+            backends.iter().map(|backend| (*backend, Err(reason.clone()))).collect()
         }
     }
 }

@@ -14,11 +14,12 @@ use super::filter::Filter;
 use super::history::History;
 use super::input::{Action, Direction, Edit, Mode, Motion};
 use super::list::{self, Row};
-use super::row::{FoldId, LockId, Place, RowId, What};
+use super::row::{FoldId, LockId, Party, Place, RowId, What};
 use super::screen::Measure;
 use super::source::Watched;
 use crate::sample::Pid;
 use crate::snapshot::Finding;
+use crate::timestamp::Timestamp;
 
 /// Pauses between two looks to choose from.
 const INTERVALS: [Duration; 9] = [
@@ -112,6 +113,9 @@ pub struct Notice {
     pub is_error: bool,
 }
 
+/// A backend with its start: its pid is given out again.
+pub type Backend = (Pid, Timestamp);
+
 /// What a session runs, or why that is not known.
 pub type QueryText = Result<Arc<str>, Arc<str>>;
 
@@ -119,7 +123,7 @@ pub type QueryText = Result<Arc<str>, Arc<str>>;
 #[derive(Debug, Default)]
 pub struct Queries {
     server: Option<Arc<str>>,
-    texts: Vec<(Pid, QueryText)>,
+    texts: Vec<(Backend, QueryText)>,
 }
 
 /// What an action wants from the world.
@@ -267,34 +271,36 @@ impl App {
     }
 
     /// The sessions whose query texts are shown, by server.
-    pub fn wanted_queries(&self) -> Option<(Arc<str>, Vec<Pid>)> {
+    pub fn wanted_queries(&self) -> Option<(Arc<str>, Vec<Backend>)> {
         if !self.options.shows_queries || !matches!(self.screen, Screen::Detail(_)) {
             return None;
         }
         let place = &self.selected()?.place;
         let server = place.watched(&self.watched)?.server.server.clone();
-        let pids: Vec<Pid> = match &place.what {
+        let backend = |party: Party<'_>| Some((party.pid()?, party.session().backend_start?));
+        let backends: Vec<Backend> = match &place.what {
             What::Lock(_) => {
                 let lock = place.lock(&self.watched)?;
-                let holders = lock.holders.iter().filter_map(|holder| holder.pid);
-                holders.chain(lock.waiters.iter().filter_map(|waiter| waiter.pid)).collect()
+                let holders = lock.holders.iter().map(|holder| Party::Holder(lock, holder));
+                let waiters = lock.waiters.iter().map(|waiter| Party::Waiter(lock, waiter));
+                holders.chain(waiters).filter_map(backend).collect()
             }
             What::Server
             | What::Fold(_)
             | What::Holder(..)
             | What::Waiter(..)
             | What::OtherWait(_)
-            | What::Root(_) => place.party(&self.watched)?.pid().into_iter().collect(),
+            | What::Root(_) => backend(place.party(&self.watched)?).into_iter().collect(),
         };
-        Some((server, pids.into_iter().take(crate::view::NAMED).collect()))
+        Some((server, backends.into_iter().take(crate::view::NAMED).collect()))
     }
 
     /// What a session runs; `None` where that was not told, or is of no concern.
-    pub fn query(&self, server: &str, pid: Pid) -> Option<Result<&str, &str>> {
+    pub fn query(&self, server: &str, backend: Backend) -> Option<Result<&str, &str>> {
         if self.queries.server.as_deref() != Some(server) {
             return None;
         }
-        let (_, text) = self.queries.texts.iter().find(|(known, _)| *known == pid)?;
+        let (_, text) = self.queries.texts.iter().find(|(known, _)| *known == backend)?;
         Some(text.as_deref().map_err(|reason| &**reason))
     }
 

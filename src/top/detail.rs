@@ -368,8 +368,8 @@ impl Text<'_> {
     }
 
     fn query(&mut self, party: Party<'_>) {
-        let Some(pid) = party.pid() else { return };
-        match self.app.query(&self.server.server, pid) {
+        let Some(backend) = party.pid().zip(party.session().backend_start) else { return };
+        match self.app.query(&self.server.server, backend) {
             Some(Ok(text)) => {
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 self.plain(format!("  query: {text}"));

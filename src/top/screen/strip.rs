@@ -34,9 +34,17 @@ pub fn lines(app: &App, columns: u16, most: usize) -> Vec<Vec<Cell>> {
 /// The first lines, with a sign that there are more: Enter shows all of them.
 pub fn cut(mut lines: Vec<Vec<Cell>>, most: usize) -> Vec<Vec<Cell>> {
     if lines.len() > most {
-        lines.truncate(most);
-        if let Some(cell) = lines.last_mut().and_then(|line| line.last_mut()) {
-            cell.text.push_str(" …");
+        // The last of them goes on past its end, where it is cut and marked.
+        let rest = lines.split_off(most.saturating_sub(1));
+        let mut cells = rest.into_iter().flatten();
+        if most > 0
+            && let Some(mut last) = cells.next()
+        {
+            for cell in cells {
+                last.text.push(' ');
+                last.text.push_str(&cell.text);
+            }
+            lines.push(vec![last]);
         }
     }
     lines
