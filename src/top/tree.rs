@@ -274,7 +274,8 @@ impl<'a> Forest<'a> {
             let who = Who::of_party(party);
             let is_new = seen.insert(who.clone());
             // Of those without a name each that is told has its line.
-            if !is_new && !(who.is_anyone() && depth == 0) {
+            let is_another = who.is_anyone() && depth == 0;
+            if !is_new && !is_another {
                 continue;
             }
             rows.extend(self.row(&place, party, &who, depth));
