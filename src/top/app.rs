@@ -316,7 +316,7 @@ impl App {
     }
 
     /// What sessions of a server run, or why that is not known.
-    pub fn observe_queries(&mut self, server: Arc<str>, texts: Vec<(Pid, QueryText)>) {
+    pub fn observe_queries(&mut self, server: Arc<str>, texts: Vec<(Backend, QueryText)>) {
         self.queries = Queries { server: Some(server), texts };
     }
 

@@ -368,7 +368,13 @@ impl Text<'_> {
     }
 
     fn query(&mut self, party: Party<'_>) {
-        let Some(backend) = party.pid().zip(party.session().backend_start) else { return };
+        let Some(pid) = party.pid() else { return };
+        let Some(backend) = party.session().backend_start.map(|begun| (pid, begun)) else {
+            if self.app.options().shows_queries {
+                self.dim("  query: hidden: GRANT pg_read_all_stats TO the role");
+            }
+            return;
+        };
         match self.app.query(&self.server.server, backend) {
             Some(Ok(text)) => {
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

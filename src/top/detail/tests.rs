@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::sample::Pid;
 use crate::snapshot::{parse_events, parse_snapshot};
 use crate::timestamp::Timestamp;
 use crate::top::app::Options;
@@ -155,11 +156,23 @@ fn query_texts_are_there_where_they_were_asked_for() {
     let mut locks = app("jam", ViewKind::Locks, "lock:signup-pooled");
     assert!(!text(&locks).contains("query:"));
     let query = ("SELECT\n  1".into(), "hidden".into());
+    let lock = locks.selected().unwrap().place.lock(locks.watched()).unwrap();
+    let backend = |pid: i32| {
+        let holder = lock.holders.iter().find(|one| one.pid == Some(Pid(pid)));
+        let waiter = lock.waiters.iter().find(|one| one.pid == Some(Pid(pid)));
+        let session = holder.map(|one| &one.session).or(waiter.map(|one| &one.session));
+        (Pid(pid), session.unwrap().backend_start.unwrap())
+    };
+    let (one, other) = (backend(6100), backend(6101));
     locks.observe_queries(
         "orders-2".into(),
-        vec![(crate::sample::Pid(6100), Ok(query.0)), (crate::sample::Pid(6101), Err(query.1))],
+        vec![(one, Ok(query.0.clone())), (other, Err(query.1))],
     );
     assert_says(&locks, &["  query: SELECT 1", "  query: hidden"]);
+    // Of another backend that had the pid before.
+    let before = (one.0, one.1.before(Duration::from_secs(1)));
+    locks.observe_queries("orders-2".into(), vec![(before, Ok(query.0))]);
+    assert!(!text(&locks).contains("SELECT 1"));
 }
 
 #[test]
