@@ -139,11 +139,8 @@ pub async fn fetch_queries(
 ) -> Result<Vec<Query>, ActionError> {
     let (pids, begun): (Vec<i32>, Vec<String>) =
         sessions.iter().map(|(pid, begun)| (pid.0, begun.to_string())).unzip();
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-        (&pids, Type::INT4_ARRAY),
-        (&begun, Type::TEXT_ARRAY),
-        (&QUERY_CHARS, Type::INT4),
-    ];
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&pids, Type::INT4_ARRAY), (&begun, Type::TEXT_ARRAY), (&QUERY_CHARS, Type::INT4)];
     let rows = ask(dsn, async |client| client.query_typed(QUERIES, &parameters).await).await?;
     let query = |row: &tokio_postgres::Row| {
         let text: Option<String> = row.try_get(1)?;

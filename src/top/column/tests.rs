@@ -324,10 +324,8 @@ fn a_minus_turns_round_how_one_begins_to_read_a_column() {
         ("pid", Column::Pid, false),
         ("findings", Column::Findings, true),
     ] {
-        let kind = match column {
-            Column::Pid => ViewKind::Sessions,
-            _ => ViewKind::Locks,
-        };
+        let is_of_sessions = column == Column::Pid;
+        let kind = if is_of_sessions { ViewKind::Sessions } else { ViewKind::Locks };
         assert_eq!(Sort::parse(kind, text), Ok(Sort { column, is_descending }), "{text}");
     }
     for text in ["--held", "held:desc", "-"] {

@@ -155,7 +155,7 @@ fn the_past_says_since_when_somebody_looked() {
 fn query_texts_are_there_where_they_were_asked_for() {
     let mut locks = app("jam", ViewKind::Locks, "lock:signup-pooled");
     assert!(!text(&locks).contains("query:"));
-    let query = ("SELECT\n  1".into(), "hidden".into());
+    let query: (Arc<str>, Arc<str>) = ("SELECT\n  1".into(), "hidden".into());
     let lock = locks.selected().unwrap().place.lock(locks.watched()).unwrap();
     let backend = |pid: i32| {
         let holder = lock.holders.iter().find(|one| one.pid == Some(Pid(pid)));

@@ -83,7 +83,7 @@ fn shown(rows: &[Row], all: &[Watched]) -> Vec<String> {
             What::Holder(index, _) => format!("{} held by {pid}", key(server, *index)),
             What::Waiter(index, _) => format!("{} awaited by {pid}", key(server, *index)),
             What::Fold(keys) => format!("{} keys", keys.len()),
-            other => format!("{other:?}"),
+            other @ (What::Server | What::OtherWait(_) | What::Root(_)) => format!("{other:?}"),
         };
         let is_inside = row.fold.is_some() && !matches!(row.place.what, What::Fold(_));
         if is_inside { format!("  {text}") } else { text }
