@@ -104,7 +104,7 @@ const TERMINATE: &str = signal_statement!("pg_terminate_backend");
 
 const QUERIES: &str = "SELECT activity.pid, pg_catalog.left(activity.query, $3) \
      FROM pg_catalog.pg_stat_get_activity(NULL) AS activity \
-     JOIN pg_catalog.unnest($1, $2) AS asked (pid, begun) \
+     JOIN ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS asked (pid, begun) \
      ON activity.pid OPERATOR(pg_catalog.=) asked.pid \
      AND activity.backend_start OPERATOR(pg_catalog.=) asked.begun::pg_catalog.timestamptz";
 

@@ -421,6 +421,7 @@ impl Stage {
     ) -> Infallible {
         let mut own: Option<Arc<Server>> = None;
         loop {
+            let mut taken_at = None;
             tokio::select! {
                 changed = views.changed() => {
                     if changed.is_err() {
@@ -431,10 +432,7 @@ impl Stage {
                     self.show(place, |watched| watched.interval = view.polls.interval);
                     if let Some(picture) = &view.picture {
                         own = Some(Arc::new(draw(&view)));
-                        self.show(place, |watched| {
-                            watched.received_at = picture.at_local;
-                            watched.lost = None;
-                        });
+                        taken_at = Some(picture.at_local);
                     } else if let Some(failure) = &view.failure {
                         own = None;
                         self.show(place, |watched| watched.lose(&failure.text));
@@ -446,8 +444,12 @@ impl Stage {
             // What is lost stays as it was.
             if let Some(own) = &own {
                 let (server, origin) = compose(own, &memory);
+                // Together: nobody sees the last picture of a lost server pass for a new one.
                 self.show(place, |watched| {
                     (watched.server, watched.origin) = (server, origin);
+                    if let Some(taken_at) = taken_at {
+                        (watched.received_at, watched.lost) = (taken_at, None);
+                    }
                 });
             }
         }

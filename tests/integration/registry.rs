@@ -118,7 +118,7 @@ async fn what_cannot_be_looked_at_is_told_with_exit_code_1() {
         assert!(!outcome.stderr.contains("S3cr3t"), "{}", outcome.stderr);
     }
     for (arguments, said) in [
-        (["--from", "https://me:S3cr3t@h"], "locks: --from: https is not supported yet"),
+        (["--from", "ftp://me:S3cr3t@h"], "locks: --from: an address begins with http://"),
         (["--from", "me:S3cr3t@h"], "locks: --from: an address begins with http://"),
         (["--samples", "0"], "error: invalid value '0' for '--samples <N>'"),
         (["--registry.file", "/nowhere.yaml"], "locks: cannot read registry file /nowhere.yaml"),
