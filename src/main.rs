@@ -223,7 +223,7 @@ async fn print_pictures(
     /// What a shell tells of a program that Ctrl-C ended.
     const INTERRUPTED: u8 = 130;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
-    let mut printed: Vec<Option<Timestamp>> = Vec::new();
+    let mut printed: Vec<(Option<Timestamp>, bool)> = Vec::new();
     loop {
         let watched = tokio::select! {
             watched = source.changed() => watched,
@@ -232,13 +232,15 @@ async fn print_pictures(
         if !watched.iter().all(Watched::is_settled) {
             continue;
         }
-        let polled: Vec<_> = watched.iter().map(|one| one.server.polled_at).collect();
+        let polled = |one: &Watched| (one.server.polled_at, one.lost.is_some());
+        let polled: Vec<_> = watched.iter().map(polled).collect();
         if repeats && polled == printed {
             continue;
         }
         printed = polled;
         let text = if is_json {
-            render_servers(watched.iter().map(|one| &*one.server))
+            let servers: Vec<_> = watched.iter().map(Watched::present).collect();
+            render_servers(servers.iter().map(|server| &**server))
         } else {
             once::render(options, &watched).into_bytes()
         };

@@ -135,6 +135,7 @@ fn the_configuration_loads() {
 fn every_flag_they_name_exists() {
     let help = [
         include_str!("golden/serve-help.txt"),
+        include_str!("golden/top-help.txt"),
         include_str!("golden/check-help.txt"),
         include_str!("golden/registry-list-help.txt"),
         include_str!("golden/registry-suggest-help.txt"),

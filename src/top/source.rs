@@ -126,6 +126,14 @@ impl Watched {
         self.server.up
     }
 
+    /// The server as it is now, for scripts: one that is lost is down, and nothing old is told of it.
+    pub fn present(&self) -> Arc<Server> {
+        match &self.lost {
+            Some(lost) => Arc::new(unseen(&self.server.server, Some(&lost.reason))),
+            None => self.server.clone(),
+        }
+    }
+
     /// Whether all that was asked at the start has been answered, or will not be.
     pub fn is_settled(&self) -> bool {
         let is_answered = self.is_seen() || self.server.error.is_some();

@@ -4,9 +4,10 @@
 use std::process::Command;
 
 use pg_locks_exporter::top::terminal::Terminal as OurTerminal;
+use serde_json::Value;
 
 use crate::support::files::Files;
-use crate::support::process::run;
+use crate::support::process::{Process, run};
 use crate::support::{Exporter, Postgres, Terminal, eventually, locks, require};
 
 const REGISTRY: &str = "\
@@ -504,6 +505,31 @@ async fn json_is_the_snapshot_and_one_object_a_line_with_an_interval() {
     let outcome = run(shell(&script)).await;
     assert_eq!(outcome.stdout, "1\n1\n1\n");
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+}
+
+#[tokio::test]
+async fn json_of_a_server_that_is_lost_has_nothing_old_in_it() {
+    require!(Postgres);
+    let mut postgres = Postgres::start().await;
+    let holder = postgres.holds("billing-a", "42").await;
+    let files = Files::new();
+    // Each look is a line.
+    let command = top(&postgres, &["--json"]);
+    let mut process = Process::start(command, &files.path("told"), "TERM");
+    let is_told = |process: &Process, up: bool, locks: Option<usize>| {
+        let log = process.log();
+        let last = log.lines().next_back().and_then(|line| serde_json::from_str(line).ok());
+        let server = last.map(|mut told: Value| told["servers"][0].take()).unwrap_or_default();
+        server["up"] == up
+            && server["error"].is_null() == up
+            && server["locks"].as_array().map(Vec::len) == locks
+    };
+    process.until_ready(async |process| is_told(process, true, Some(1))).await;
+    drop(holder);
+    postgres.kill().await;
+    process.until_ready(async |process| is_told(process, false, None)).await;
+    postgres.start_again().await;
+    process.until_ready(async |process| is_told(process, true, Some(0))).await;
 }
 
 #[tokio::test]
