@@ -141,11 +141,15 @@ fn run_top(args: &TopArgs) -> Result<ExitCode, Failure> {
     let columns = args.columns.iter().map(|name| Column::parse(args.view, name));
     let columns: Vec<Column> =
         columns.collect::<Result<_, _>>().context("--columns").map_err(usage)?;
+    if args.interval.is_some_and(|interval| interval.is_zero()) {
+        return Err(usage(anyhow::anyhow!("--interval: between two looks is some time, as in 1s")));
+    }
     let (subject, dsns, interval) = open_pictures(args).map_err(usage)?;
     let filter = Filter::parse(&args.filter);
     let variable = |name: &str| std::env::var(name).ok();
     let is_terminal = io::stdout().is_terminal() && variable("TERM").as_deref() != Some("dumb");
-    let is_script = args.once || args.json || !is_terminal;
+    let is_script =
+        args.once || args.json || args.no_header || !args.columns.is_empty() || !is_terminal;
     if args.allow_kill && (is_script || !io::stdin().is_terminal()) {
         let error = anyhow::anyhow!(
             "--allow-kill asks before it acts, and there is no terminal to ask on: leave it out, or \

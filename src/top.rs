@@ -21,6 +21,8 @@ pub mod row;
 pub mod screen;
 pub mod source;
 pub mod terminal;
+#[cfg(test)]
+mod testing;
 pub mod tree;
 
 use std::collections::HashMap;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
+use crossterm::style::force_color_output;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use rustix::process::{
@@ -76,6 +79,8 @@ pub async fn run(
     mut source: Source,
     dsns: HashMap<Arc<str>, Dsn>,
 ) -> io::Result<Ending> {
+    // crossterm would look at NO_COLOR by itself, whatever a flag says.
+    force_color_output(options.is_colored);
     let mut signals = Signals::listen()?;
     let mut app = App::new(options);
     let mut terminal = Terminal::take()?;

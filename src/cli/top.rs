@@ -132,7 +132,7 @@ pub struct TopArgs {
     #[arg(long, conflicts_with = "from", help_heading = "Acting")]
     pub allow_kill: bool,
 
-    /// Print one table and end
+    /// Print one table and end, as --columns and --no-header do too
     #[arg(long, help_heading = "Scripts")]
     pub once: bool,
 

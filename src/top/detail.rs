@@ -244,10 +244,6 @@ impl Text<'_> {
             (true, Some(lock)) => self.findings(lock.findings.iter()),
             (..) => self.findings(all.into_iter()),
         }
-        if matches!(party, Party::Root(_) | Party::OtherWait(_)) {
-            self.session(party);
-            self.query(party);
-        }
         if let Party::OtherWait(wait) = party {
             self.heading("waits for a lock of another type");
             self.plain(format!(
@@ -262,6 +258,11 @@ impl Text<'_> {
             ));
         }
         let (held, awaited) = keys_of(server, &party.id());
+        // Else it is told with the keys.
+        if held.is_empty() && awaited.is_empty() {
+            self.session(party);
+            self.query(party);
+        }
         if !held.is_empty() {
             self.heading(&format!("holds {}", count(held.len(), "key", "keys")));
             for lock in held.iter().take(LISTED) {

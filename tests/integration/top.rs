@@ -543,6 +543,7 @@ async fn exit_codes_tell_a_mistake_from_a_server_that_is_down() {
         (&["--allow-kill"], "there is no terminal to ask on"),
         (&["--allow-kill", "--once"], "there is no terminal to ask on"),
         (&["--exporter", "db-1"], "an address begins with http://"),
+        (&["--interval", "0s"], "between two looks is some time"),
     ] {
         let outcome = run(top(&postgres, arguments)).await;
         assert_eq!(outcome.code, Some(2), "{arguments:?}: {}", outcome.stderr);

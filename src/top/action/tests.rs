@@ -3,23 +3,15 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::parse_snapshot;
-use crate::top::source::{Alone, Lost};
+use crate::top::source::Lost;
+use crate::top::testing;
 
 const START: &str = "2026-11-30T12:00:00.000001Z";
 
 fn watched(server: Value) -> Watched {
     let mut full = json!({ "server": "main", "up": true });
     full.as_object_mut().unwrap().extend(server.as_object().unwrap().clone());
-    let json = json!({ "schema": 1, "servers": [full] });
-    let server = parse_snapshot(json.to_string().as_bytes()).unwrap().servers.remove(0);
-    Watched {
-        server: Arc::new(server),
-        origin: Origin::Own(Alone::NotWanted),
-        received_at: Timestamp::from_unix_micros(0),
-        lost: None,
-        interval: Duration::from_secs(1),
-    }
+    testing::watched(testing::server(&full))
 }
 
 fn with(mut base: Value, more: Value) -> Value {

@@ -1,41 +1,27 @@
 //! What is said of a row, searched for the lines that matter.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
 use crate::sample::Pid;
-use crate::snapshot::{parse_events, parse_snapshot};
-use crate::timestamp::Timestamp;
+use crate::snapshot::parse_events;
 use crate::top::app::Options;
-use crate::top::column::{Sort, ViewKind};
+use crate::top::column::ViewKind;
 use crate::top::filter::Filter;
 use crate::top::input::{Action, Motion};
-use crate::top::source::{Alone, Origin, Watched};
+use crate::top::testing;
 
 /// The pictures beside the goldens.
 fn app(name: &str, kind: ViewKind, filter: &str) -> App {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/top/{name}.json"));
-    let servers = parse_snapshot(&std::fs::read(path).unwrap()).unwrap().servers;
-    let watched = |server| Watched {
-        server: Arc::new(server),
-        origin: Origin::Own(Alone::NotWanted),
-        received_at: Timestamp::from_unix_micros(0),
-        lost: None,
-        interval: Duration::from_secs(1),
-    };
     let mut app = App::new(Options {
-        kind,
-        sort: Sort::default(),
         filter: Filter::parse(filter),
-        interval: Duration::from_secs(1),
         may_act: false,
         shows_queries: true,
-        is_colored: false,
         is_ascii: true,
+        ..testing::options(kind)
     });
-    app.observe(servers.into_iter().map(watched).collect());
+    app.observe(testing::servers(name).into_iter().map(testing::watched).collect());
     app
 }
 

@@ -3,24 +3,13 @@
 use serde_json::{Value, json};
 
 use super::super::column::Column;
-use super::super::source::{Alone, Origin};
 use super::*;
 use crate::finding::Severity;
-use crate::snapshot::parse_snapshot;
-use crate::timestamp::Timestamp;
+use crate::top::testing;
 
 /// A server with these locks, as it is watched.
 pub fn watched(name: &str, locks: &Value) -> Watched {
-    let server = json!({ "server": name, "up": true, "locks": locks });
-    let json = json!({ "schema": 1, "servers": [server] });
-    let server = parse_snapshot(json.to_string().as_bytes()).unwrap().servers.remove(0);
-    Watched {
-        server: Arc::new(server),
-        origin: Origin::Own(Alone::NotWanted),
-        received_at: Timestamp::from_unix_micros(0),
-        lost: None,
-        interval: std::time::Duration::from_secs(1),
-    }
+    testing::watched(testing::server(&json!({ "server": name, "up": true, "locks": locks })))
 }
 
 /// The same value with these fields.

@@ -2,7 +2,6 @@
 //! test --lib screens`, then review the diff.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ratatui::Terminal;
@@ -10,12 +9,11 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
 
 use super::*;
-use crate::snapshot::{Server, parse_snapshot};
+use crate::snapshot::Server;
 use crate::top::app::Options;
-use crate::top::column::Sort;
-use crate::top::filter::Filter;
 use crate::top::input::{Action, Edit, Motion};
-use crate::top::source::{Alone, Lost, Origin, Watched};
+use crate::top::source::{Lost, Origin, Watched};
+use crate::top::testing::{self, options, servers};
 
 const WIDTHS: [(u16, u16); 4] = [(40, 10), (80, 24), (120, 30), (200, 40)];
 
@@ -23,34 +21,9 @@ fn now() -> Timestamp {
     Timestamp::from_unix_micros(1_764_558_000_000_000)
 }
 
-fn options(kind: ViewKind) -> Options {
-    Options {
-        kind,
-        sort: Sort::default(),
-        filter: Filter::default(),
-        interval: Duration::from_secs(1),
-        may_act: true,
-        shows_queries: false,
-        is_colored: true,
-        is_ascii: false,
-    }
-}
-
-/// Servers of a file beside the goldens.
-fn servers(name: &str) -> Vec<Server> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/top/{name}.json"));
-    let json = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    parse_snapshot(&json).unwrap().servers
-}
-
+/// A server whose picture is quite new.
 fn watched(server: Server) -> Watched {
-    Watched {
-        server: Arc::new(server),
-        origin: Origin::Own(Alone::NotWanted),
-        received_at: now().before(Duration::from_millis(400)),
-        lost: None,
-        interval: Duration::from_secs(1),
-    }
+    Watched { received_at: now().before(Duration::from_millis(400)), ..testing::watched(server) }
 }
 
 fn app(name: &str, kind: ViewKind) -> App {

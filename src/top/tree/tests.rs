@@ -1,23 +1,12 @@
 //! Small pictures of who waits for whom, and the lines that become of them.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::*;
-use crate::snapshot::parse_snapshot;
-use crate::top::source::{Alone, Origin};
+use crate::top::testing;
 
 fn watched(server: &Value) -> Watched {
-    let json = json!({ "schema": 1, "servers": [server] });
-    let server = parse_snapshot(json.to_string().as_bytes()).unwrap().servers.remove(0);
-    Watched {
-        server: Arc::new(server),
-        origin: Origin::Own(Alone::NotWanted),
-        received_at: Timestamp::from_unix_micros(0),
-        lost: None,
-        interval: Duration::from_secs(1),
-    }
+    testing::watched(testing::server(server))
 }
 
 fn server(locks: &[Value], other_waits: &[Value], roots: &[Value]) -> Value {
