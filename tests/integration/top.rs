@@ -543,13 +543,15 @@ async fn exit_codes_tell_a_mistake_from_a_server_that_is_down() {
         (&["--allow-kill"], "there is no terminal to ask on"),
         (&["--allow-kill", "--once"], "there is no terminal to ask on"),
         (&["--exporter", "db-1"], "an address begins with http://"),
-        (&["--interval", "0s"], "between two looks is some time"),
     ] {
         let outcome = run(top(&postgres, arguments)).await;
         assert_eq!(outcome.code, Some(2), "{arguments:?}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(said), "{arguments:?}: {}", outcome.stderr);
         assert_eq!(outcome.stdout, "");
     }
+    let outcome = run(locks(&["top", "--interval", "0s"])).await;
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("between two looks is some time"), "{}", outcome.stderr);
     for flag in ["--allow-kill", "--show-queries"] {
         let outcome = run(locks(&["top", "--from", "http://127.0.0.1:1", flag])).await;
         assert_eq!(outcome.code, Some(2), "{flag}");
