@@ -469,9 +469,10 @@ async fn a_pipe_gets_every_row_whole_and_without_an_escape() {
 
     let sessions = ["--view", "sessions", "--sort", "role", "--columns", "role,pid,lock"];
     let outcome = run(top(&postgres, &[&sessions[..], &["--filter", "billing"]].concat())).await;
-    let expected = format!("ROLE     PID  LOCK\nwaiter  {pid:>4}  unregistered\n");
-    let blank = " ".repeat(pid.to_string().len() - 3);
-    let expected = expected.replace("ROLE     PID", &format!("ROLE    {blank}PID"));
+    // As wide as the pid or the heading, whichever is wider.
+    let columns = pid.to_string().len().max(3);
+    let expected =
+        format!("ROLE    {:>columns$}  LOCK\nwaiter  {pid:>columns$}  unregistered\n", "PID");
     assert_eq!(outcome.stdout, expected);
 
     let outcome = run(top(&postgres, &["--once", "--view", "tree"])).await;
