@@ -18,7 +18,7 @@ use pg_locks_exporter::top::column::{Column, Sort, ViewKind};
 use pg_locks_exporter::top::filter::Filter;
 use pg_locks_exporter::top::input::{Action, Motion};
 use pg_locks_exporter::top::list;
-use pg_locks_exporter::top::screen::{measure, render};
+use pg_locks_exporter::top::screen::Plan;
 use pg_locks_exporter::top::source::{Alone, Origin, Watched};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -82,13 +82,14 @@ fn case(name: &str, kind: ViewKind, locks: Vec<Lock>) {
     );
 }
 
-/// As the loop does it: first what fits, then all of it.
+/// As the loop does it.
 fn draw(app: &mut App) -> Duration {
     let now = Timestamp::from_unix_micros(1_000_000);
     let mut buffer = Buffer::empty(AREA);
     time(|| {
-        app.observe_measure(measure(app, now, AREA));
-        render(app, now, AREA, &mut buffer);
+        let plan = Plan::of(app, now, AREA);
+        app.observe_measure(plan.measure(app));
+        plan.render(app, &mut buffer);
     })
 }
 

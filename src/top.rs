@@ -46,6 +46,7 @@ use self::app::{App, Backend, Effect, Options, QueryText};
 use self::history::History;
 use self::input::parse_key;
 use self::row::LockId;
+use self::screen::Plan;
 use self::source::Source;
 use self::terminal::Terminal;
 use crate::poller::local_now;
@@ -92,9 +93,9 @@ pub async fn run(
     loop {
         asked.ask(&app, &source, &dsns, &mut pending);
         terminal.draw(|frame| {
-            let now = local_now();
-            app.observe_measure(screen::measure(&app, now, frame.area()));
-            screen::draw(&app, now, frame);
+            let plan = Plan::of(&app, local_now(), frame.area());
+            app.observe_measure(plan.measure(&app));
+            plan.render(&app, frame.buffer_mut());
         })?;
         tokio::select! {
             key = keys.next() => {

@@ -20,10 +20,8 @@ mod palette;
 mod strip;
 mod table;
 
-use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
@@ -46,96 +44,94 @@ pub struct Measure {
     pub last_line: usize,
 }
 
-/// Where everything is.
-struct Layout {
-    header: Rect,
+/// What stands where on a screen of one size: worked out once, then measured and drawn.
+pub struct Plan {
+    header: Lines,
+    /// The detail or the help, in place of the view and of the strip.
+    pane: Option<Lines>,
+    strip: Lines,
+    area: Rect,
+    header_area: Rect,
     body: Rect,
-    strip: Rect,
+    strip_area: Rect,
     footer: Rect,
 }
 
-impl Layout {
-    fn of(app: &App, area: Rect, now: Timestamp) -> Self {
-        let rows = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX);
+type Lines = Vec<Vec<Cell>>;
+
+impl Plan {
+    /// For an area.
+    pub fn of(app: &App, now: Timestamp, area: Rect) -> Self {
+        let rows = |lines: &Lines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
+        let columns = usize::from(area.width);
         let footer = area.height.min(1);
         let mut left = area.height - footer;
         // The view is what one came for: on a small screen everything else gives way.
-        let most = usize::from(left / 3);
-        let header = rows(header::lines(app, now, area.width, most).len()).min(left);
-        left -= header;
-        let is_over = matches!(app.screen(), Screen::Detail(_) | Screen::Help(_));
-        let strip = match is_over {
-            true => 0,
-            false => rows(strip::lines(app, area.width, usize::from(left / 3)).len()),
+        let header = header::lines(app, now, area.width, usize::from(left / 3));
+        let header_height = rows(&header).min(left);
+        left -= header_height;
+        let pane = match app.screen() {
+            Screen::Detail(_) => Some(detail::lines(app, columns)),
+            Screen::Help(_) => Some(dialog::help(app, columns)),
+            Screen::View | Screen::Filter(_) | Screen::Sort(_) | Screen::Confirm(_) => None,
         };
-        let body = left - strip;
+        let strip = match pane {
+            Some(_) => Lines::new(),
+            None => strip::lines(app, area.width, usize::from(left / 3)),
+        };
+        let strip_height = rows(&strip);
+        let body = left - strip_height;
         let place =
             |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
         Self {
-            header: place(0, header),
-            body: place(header, body),
-            strip: place(header + body, strip),
-            footer: place(header + body + strip, footer),
+            header,
+            pane,
+            strip,
+            area,
+            header_area: place(0, header_height),
+            body: place(header_height, body),
+            strip_area: place(header_height + body, strip_height),
+            footer: place(header_height + body + strip_height, footer),
         }
     }
-}
 
-/// What fits on a screen of this size.
-pub fn measure(app: &App, now: Timestamp, area: Rect) -> Measure {
-    let body = Layout::of(app, area, now).body;
-    let lines = usize::from(body.height);
-    match app.screen() {
-        Screen::Detail(_) => {
-            let all = detail::lines(app, usize::from(area.width)).len();
-            Measure { page: lines, last_line: all.saturating_sub(lines) }
-        }
-        Screen::Help(_) => {
-            let all = dialog::help(app, usize::from(area.width)).len();
-            Measure { page: lines, last_line: all.saturating_sub(lines) }
-        }
-        Screen::View | Screen::Filter(_) | Screen::Sort(_) | Screen::Confirm(_) => {
-            let headings = usize::from(app.kind() != ViewKind::Tree);
-            Measure { page: lines.saturating_sub(headings), last_line: 0 }
+    /// What fits.
+    pub fn measure(&self, app: &App) -> Measure {
+        let page = usize::from(self.body.height);
+        match &self.pane {
+            Some(lines) => Measure { page, last_line: lines.len().saturating_sub(page) },
+            None => {
+                let headings = usize::from(app.kind() != ViewKind::Tree);
+                Measure { page: page.saturating_sub(headings), last_line: 0 }
+            }
         }
     }
-}
 
-/// Draws everything.
-pub fn draw(app: &App, now: Timestamp, frame: &mut Frame<'_>) {
-    render(app, now, frame.area(), frame.buffer_mut());
-}
-
-/// The same into a buffer.
-pub fn render(app: &App, now: Timestamp, area: Rect, buffer: &mut Buffer) {
-    let palette = Palette::new(app.options().is_colored);
-    let layout = Layout::of(app, area, now);
-    let header = header::lines(app, now, area.width, usize::from(layout.header.height));
-    put_lines(&header, &palette, layout.header, buffer);
-    match app.screen() {
-        Screen::Detail(from) => {
-            let lines = detail::lines(app, usize::from(area.width));
-            put_lines(lines.get(*from..).unwrap_or_default(), &palette, layout.body, buffer);
+    /// Draws everything.
+    pub fn render(&self, app: &App, buffer: &mut Buffer) {
+        let palette = Palette::new(app.options().is_colored);
+        put_lines(&self.header, &palette, self.header_area, buffer);
+        match (&self.pane, app.screen()) {
+            (Some(lines), Screen::Detail(from) | Screen::Help(from)) => {
+                put_lines(lines.get(*from..).unwrap_or_default(), &palette, self.body, buffer);
+            }
+            (_, _) => {
+                render_view(app, &palette, self.body, buffer);
+                put_lines(&self.strip, &palette, self.strip_area, buffer);
+            }
         }
-        Screen::Help(from) => {
-            let lines = dialog::help(app, usize::from(area.width));
-            put_lines(lines.get(*from..).unwrap_or_default(), &palette, layout.body, buffer);
+        match app.screen() {
+            Screen::Sort(index) => dialog::render_sort(app, *index, &palette, self.body, buffer),
+            Screen::Confirm(question) => {
+                // The question may need all there is.
+                let height = self.area.height - self.footer.height;
+                let place = Rect { height, ..self.area };
+                dialog::render_question(question, &palette, place, buffer);
+            }
+            Screen::View | Screen::Filter(_) | Screen::Detail(_) | Screen::Help(_) => {}
         }
-        Screen::View | Screen::Filter(_) | Screen::Sort(_) | Screen::Confirm(_) => {
-            render_view(app, &palette, layout.body, buffer);
-            let strip = strip::lines(app, area.width, usize::from(layout.strip.height));
-            put_lines(&strip, &palette, layout.strip, buffer);
-        }
+        put_lines(&[strip::footer(app, self.area.width)], &palette, self.footer, buffer);
     }
-    match app.screen() {
-        Screen::Sort(index) => dialog::render_sort(app, *index, &palette, layout.body, buffer),
-        Screen::Confirm(question) => {
-            // The question may need all there is.
-            let place = Rect { height: area.height - layout.footer.height, ..area };
-            dialog::render_question(question, &palette, place, buffer);
-        }
-        Screen::View | Screen::Filter(_) | Screen::Detail(_) | Screen::Help(_) => {}
-    }
-    put_lines(&[strip::footer(app, area.width)], &palette, layout.footer, buffer);
 }
 
 fn render_view(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
@@ -238,11 +234,6 @@ fn wrap(cell: &Cell, columns: usize) -> Vec<Vec<Cell>> {
 /// Several texts, each in its lines.
 pub(super) fn wrap_all(cells: &[Cell], columns: usize) -> Vec<Vec<Cell>> {
     cells.iter().flat_map(|cell| wrap(cell, columns)).collect()
-}
-
-/// The style of a whole area.
-fn fill(area: Rect, style: Style, buffer: &mut Buffer) {
-    buffer.set_style(area, style);
 }
 
 #[cfg(test)]

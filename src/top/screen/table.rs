@@ -70,7 +70,7 @@ pub fn render(app: &App, palette: &Palette, area: Rect, buffer: &mut Buffer) {
         && index < rows.len()
         && let Ok(y) = u16::try_from(index + 1)
     {
-        super::fill(Rect { y: area.y + y, height: 1, ..area }, palette.selected(), buffer);
+        buffer.set_style(Rect { y: area.y + y, height: 1, ..area }, palette.selected());
     }
 }
 

@@ -4,8 +4,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
 
 use super::*;
@@ -34,10 +32,11 @@ fn app(name: &str, kind: ViewKind) -> App {
 
 /// The screen of a size, line by line.
 fn screen(app: &mut App, (columns, rows): (u16, u16)) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-    app.observe_measure(measure(app, now(), Rect::new(0, 0, columns, rows)));
-    terminal.draw(|frame| draw(app, now(), frame)).unwrap();
-    let buffer = terminal.backend().buffer();
+    let area = Rect::new(0, 0, columns, rows);
+    let mut buffer = Buffer::empty(area);
+    let plan = Plan::of(app, now(), area);
+    app.observe_measure(plan.measure(app));
+    plan.render(app, &mut buffer);
     let lines = (0..rows).map(|y| {
         let mut line = String::new();
         let mut x = 0;
