@@ -4,6 +4,7 @@
 //! picture changes the rows, and the selection stays with whom it was on. What it looks like is
 //! `screen`'s business.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::list::{self, Row};
 use super::row::{FoldId, LockId, Party, Place, RowId, What};
 use super::screen::Measure;
 use super::source::Watched;
+use super::tree::{self, Family};
 use crate::sample::Pid;
 use crate::snapshot::Finding;
 use crate::timestamp::Timestamp;
@@ -71,6 +73,8 @@ pub struct App {
     notice: Option<Notice>,
     history: Option<(LockId, History)>,
     queries: Queries,
+    /// Of the selected session, in this picture.
+    family: OnceCell<Family>,
     /// Rows that fit on the screen.
     page: usize,
 }
@@ -168,6 +172,7 @@ impl App {
             notice: None,
             history: None,
             queries: Queries::default(),
+            family: OnceCell::new(),
             page: 1,
             options,
         }
@@ -304,6 +309,16 @@ impl App {
         Some(text.as_deref().map_err(|reason| &**reason))
     }
 
+    /// Those above the selected session and those below: looked up once for each picture, since
+    /// everybody who waits has to be looked at.
+    pub fn family(&self) -> &Family {
+        self.family.get_or_init(|| {
+            let place = self.selected().map(|row| &row.place);
+            let party = place.and_then(|place| Some((place.server, place.party(&self.watched)?)));
+            party.map(|(server, one)| tree::family(&self.watched, server, one)).unwrap_or_default()
+        })
+    }
+
     /// New pictures.
     pub fn observe(&mut self, watched: Vec<Watched>) {
         self.watched = watched;
@@ -383,6 +398,7 @@ impl App {
 
     /// Makes the rows anew; the selection stays with whom it was on, or where it was.
     fn list(&mut self) {
+        self.family.take();
         let sort = self.sort();
         self.rows = list::rows(self.kind, &self.watched, &self.filter, sort, &self.unfolded);
         let rows = std::mem::take(&mut self.rows);
@@ -404,6 +420,7 @@ impl App {
     }
 
     fn select(&mut self, index: usize) {
+        self.family.take();
         let index = index.min(self.rows.len().saturating_sub(1));
         let selected = self.rows.get(index).map(|row| row.id.clone());
         let view = self.view_mut();

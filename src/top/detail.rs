@@ -39,7 +39,7 @@ pub fn lines(app: &App, columns: usize) -> Vec<Vec<Cell>> {
         (What::Lock(_), Some(lock), _) => text.lock(lock),
         (_, lock, Some(party)) => {
             text.party(lock, party);
-            text.family(&tree::family(all, row.place.server, party));
+            text.family(app.family());
             text.history();
         }
         (..) => {}
