@@ -224,46 +224,26 @@ pub async fn fetch_queries(dsn: &Dsn, backends: &[Backend]) -> Vec<(Backend, Que
 
 /// Whom the row is about: of a key its only holder.
 fn target<'a>(all: &'a [Watched], place: &Place) -> Result<Party<'a>, String> {
-    let lock = place.lock(all);
     let choose = || "several sessions hold it: choose one in the Sessions view (2)".to_owned();
-    match (&place.what, lock) {
+    match (&place.what, place.lock(all)) {
         (What::Server, _) => return Err("there is no row to act upon".to_owned()),
         (What::Lock(_), Some(lock)) => match &lock.holders[..] {
             [] => return Err("nobody holds it".to_owned()),
-            [holder] => return Ok(Party::Holder(lock, holder)),
+            [_] => {}
             _ => return Err(choose()),
         },
-        (What::Fold(keys), Some(lock)) => {
+        (What::Fold(keys), Some(_)) => {
             let locks = all[place.server].server.locks.as_deref().unwrap_or_default();
             let holders = keys.iter().filter_map(|key| locks.get(*key)?.holders.first());
             let mut pids: Vec<Option<Pid>> = holders.map(|holder| holder.pid).collect();
             pids.dedup();
-            return match (&pids[..], lock.holders.first()) {
-                ([_], Some(holder)) => Ok(Party::Holder(lock, holder)),
-                (_, _) => Err(choose()),
-            };
+            if pids.len() != 1 {
+                return Err(choose());
+            }
         }
         (_, _) => {}
     }
-    // Lives as long as the pictures do, not as the place.
-    let gone = || "it is gone".to_owned();
-    let server = &all.get(place.server).ok_or_else(gone)?.server;
-    match (&place.what, lock) {
-        (What::Holder(_, holder), Some(lock)) => {
-            lock.holders.get(*holder).map(|holder| Party::Holder(lock, holder))
-        }
-        (What::Waiter(_, waiter), Some(lock)) => {
-            lock.waiters.get(*waiter).map(|waiter| Party::Waiter(lock, waiter))
-        }
-        (What::OtherWait(wait), _) => {
-            server.other_waits.as_ref().and_then(|all| all.get(*wait)).map(Party::OtherWait)
-        }
-        (What::Root(root), _) => {
-            server.roots.as_ref().and_then(|all| all.get(*root)).map(Party::Root)
-        }
-        (_, _) => None,
-    }
-    .ok_or_else(gone)
+    place.party(all).ok_or_else(|| "it is gone".to_owned())
 }
 
 fn prepared_remedy(party: Party<'_>) -> String {

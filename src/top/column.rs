@@ -673,20 +673,15 @@ fn render_pid(party: Option<Party<'_>>) -> String {
 }
 
 fn render_applications(subject: &Subject<'_>) -> Cell {
-    let mut cell = Cell::default();
-    let mut first = match subject.party {
-        Some(Party::Holder(_, holder)) => Some(render_application(holder)),
-        Some(party) => Some(application(party.session().application_name.as_deref()).to_owned()),
-        None => subject.lock.holders.first().map(render_application),
+    let mut text = match subject.somebody() {
+        Some(Party::Holder(_, holder)) => render_application(holder),
+        Some(party) => application(party.session().application_name.as_deref()).to_owned(),
+        None => String::new(),
     };
-    if let (None, None) = (&first, subject.party) {
-        first = Some(String::new());
-    }
-    cell.text = first.unwrap_or_default();
     if subject.party.is_none() && subject.fold.is_none() && subject.lock.holders.len() > 1 {
-        cell.text.push_str(&format!(" +{}", subject.lock.holders.len() - 1));
+        text.push_str(&format!(" +{}", subject.lock.holders.len() - 1));
     }
-    cell
+    Cell { text, tone: Tone::Plain }
 }
 
 /// The name of a holder, with the one before if it had another when it was first seen.

@@ -17,7 +17,7 @@ use super::source::Watched;
 /// Who or what a row is, over pictures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RowId {
-    /// A server as a whole: one that was not seen yet, or that has no locks.
+    /// A server as a whole: of which something is not told.
     Server(Arc<str>),
     /// A key.
     Lock(LockId),
