@@ -18,9 +18,6 @@ use crate::sample::Pid;
 use crate::snapshot::{Finding, Gap, Lock, LockTable, Server, Snapshot};
 use crate::timestamp::Timestamp;
 
-/// Of its capacity, the lock table may be filled so far, in percent.
-const FULL_PERCENT: u64 = 70;
-
 /// What monitoring plugins say, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
@@ -244,13 +241,14 @@ fn conditions(server: &Server) -> Vec<Remark> {
     };
     let mut conditions = Vec::new();
     if let LockTable { entries: Some(entries), capacity: Some(capacity) } = server.lock_table
-        && entries > full_at(capacity)
+        && entries > LockTable::full_at(capacity)
     {
         conditions.push(warning(
             "lock_table_filling",
             format!(
-                "the lock table has {entries} entries, more than {FULL_PERCENT} % of the \
-                 {capacity} it promises to hold"
+                "the lock table has {entries} entries, more than {} % of the {capacity} it \
+                 promises to hold",
+                LockTable::FULL_PERCENT
             ),
             "raise max_locks_per_transaction, which takes a restart, or let programs take fewer \
              locks at once",
@@ -280,11 +278,6 @@ fn conditions(server: &Server) -> Vec<Remark> {
     let remedy = "run locks registry check over its files";
     conditions.push(warning("registry_conflicts", conflicts, remedy));
     conditions
-}
-
-/// Entries of a lock table of this capacity above which it is too full.
-const fn full_at(capacity: u64) -> u64 {
-    capacity.saturating_mul(FULL_PERCENT) / 100
 }
 
 impl Status {

@@ -189,6 +189,16 @@ pub struct LockTable {
     pub capacity: Option<u64>,
 }
 
+impl LockTable {
+    /// Of its capacity, the table may be filled so far, in percent.
+    pub const FULL_PERCENT: u64 = 70;
+
+    /// Entries of a table of this capacity above which it is too full.
+    pub const fn full_at(capacity: u64) -> u64 {
+        capacity.saturating_mul(Self::FULL_PERCENT) / 100
+    }
+}
+
 /// A rule that could not be judged.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Gap {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Figures, Remark, Status, Subject, Unknown, Verdict, full_at};
+use super::{Figures, Remark, Status, Subject, Unknown, Verdict};
 use crate::finding::Severity;
 use crate::key::Key;
 use crate::printable::visible;
@@ -201,7 +201,11 @@ impl Verdict {
             };
             let _ = match capacity {
                 Some(capacity) => {
-                    write!(data, " {label}={entries};{};;0;{capacity}", full_at(capacity))
+                    write!(
+                        data,
+                        " {label}={entries};{};;0;{capacity}",
+                        LockTable::full_at(capacity)
+                    )
                 }
                 None => write!(data, " {label}={entries};;;0"),
             };

@@ -13,9 +13,6 @@ use crate::top::source::Watched;
 /// Of several servers so many have a line of their own; the lost ones first.
 const LISTED: usize = 8;
 
-/// The lock table is worth a warning from here on, in percent.
-const FULL_PERCENT: u64 = 70;
-
 /// So many of them, as wide as they come: which view is shown is always there, and of the rest what
 /// matters most.
 pub fn lines(app: &App, now: Timestamp, columns: u16, most: usize) -> Vec<Vec<Cell>> {
@@ -128,7 +125,8 @@ fn table(table: LockTable) -> Option<Cell> {
     let LockTable { entries: Some(entries), capacity } = table else { return None };
     let Some(capacity) = capacity else { return Some(plain(&format!("lock table {entries}"))) };
     let percent = entries.saturating_mul(100).checked_div(capacity)?;
-    let tone = if percent >= FULL_PERCENT { Tone::Warning } else { Tone::Plain };
+    let is_full = entries > LockTable::full_at(capacity);
+    let tone = if is_full { Tone::Warning } else { Tone::Plain };
     let percent = if percent > 0 { format!(" ({percent} %)") } else { String::new() };
     Some(Cell { text: format!("lock table {entries}/{capacity}{percent}"), tone })
 }
