@@ -17,7 +17,9 @@ use pg_locks_exporter::cli::check::CheckArgs;
 use pg_locks_exporter::cli::registry::{self, ListArgs, RegistryCommand, SuggestArgs};
 use pg_locks_exporter::cli::survey::{FromArgs, SurveyArgs};
 use pg_locks_exporter::cli::top::TopArgs;
-use pg_locks_exporter::cli::{self, Command, ExplainArgs, ListenAddress, ServeArgs};
+use pg_locks_exporter::cli::{
+    self, Command, ConnectionArgs, ExplainArgs, FileArgs, ListenAddress, ServeArgs,
+};
 use pg_locks_exporter::client::Exporter;
 use pg_locks_exporter::config::{Applications, Config, Targets};
 use pg_locks_exporter::finding::FindingKind;
@@ -197,11 +199,7 @@ fn open_pictures(args: &TopArgs) -> anyhow::Result<(Subject, HashMap<Arc<str>, D
         "none" => None,
         url => Some(trusting(Exporter::parse(url).context("--exporter")?, &args.from)?),
     };
-    let targets = Targets::load(Some(&args.connection), &args.files)?;
-    let registry = Arc::new(Registry::load(&targets.registry_files, targets.limits.values)?);
-    for warning in &targets.warnings {
-        warn(warning);
-    }
+    let (targets, registry) = load_targets(Some(&args.connection), &args.files)?;
     let dsns = targets.servers.iter();
     let dsns = dsns.map(|server| (server.name.as_str().into(), server.dsn.clone())).collect();
     let interval = args.interval.unwrap_or(targets.poll.interval);
@@ -416,13 +414,8 @@ impl Lookout {
         );
         let exporter = open_exporter(&args.from)?;
         let connection = exporter.is_none().then_some(&args.connection);
-        let targets = Targets::load(connection, &args.files)?;
-        let registry = Registry::load(&targets.registry_files, targets.limits.values);
-        let registry = Arc::new(registry?);
+        let (targets, registry) = load_targets(connection, &args.files)?;
         let applications = Arc::new(targets.applications);
-        for warning in &targets.warnings {
-            warn(warning);
-        }
         let from = exporter.as_ref().map(ToString::to_string);
         let survey = match exporter {
             Some(exporter) => Survey::Exporter(exporter),
@@ -437,6 +430,19 @@ impl Lookout {
         };
         Ok(Self { survey, from, registry, applications })
     }
+}
+
+/// What is looked at over connections of our own, and the names of its keys. Reads files.
+fn load_targets(
+    connection: Option<&ConnectionArgs>,
+    files: &FileArgs,
+) -> anyhow::Result<(Targets, Arc<Registry>)> {
+    let targets = Targets::load(connection, files)?;
+    let registry = Registry::load(&targets.registry_files, targets.limits.values)?;
+    for warning in &targets.warnings {
+        warn(warning);
+    }
+    Ok((targets, Arc::new(registry)))
 }
 
 /// Whom `--from` names; nothing is asked yet.
