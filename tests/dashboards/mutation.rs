@@ -205,6 +205,7 @@ fn mistakes() -> Vec<(&'static str, Edit)> {
         ("each_query_asks_for_what_is_served", Replace(EXPR[3], "pg_advisory_lock_held_since_timestamp_seconds{", "{__name__=\"pg_advisory_up\", ")),
 
         ("no_query_shows_a_zero_that_nobody_saw", Replace(EXPR[1], "sum(", "vector(0) or sum(")),
+        ("no_query_shows_a_zero_that_nobody_saw", Replace(EXPR[3], "max by (lock) (", "max by (lock) (label_replace(vector(0), \"lock\", \"none\", \"\", \"\") or ")),
 
         ("lines_of_limits_are_finite", Replace(EXPR[6], " < Inf", "")),
         ("lines_of_limits_are_finite", Replace(EXPR[6], " < Inf", " > 0")),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use promql_parser::label::MatchOp;
+use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{self, Expr, LabelModifier, VectorMatchCardinality, VectorSelector};
 
 /// A query that parses.
@@ -17,8 +18,8 @@ pub struct Query {
     pub labels: BTreeSet<String>,
     /// Labels that `label_replace`, `label_join` and `count_values` make.
     pub made: BTreeSet<String>,
-    /// What is called.
-    pub functions: BTreeSet<&'static str>,
+    /// It has values although no series has any, as `or vector(0)` makes them.
+    pub is_made_up: bool,
 }
 
 /// One place where series are named.
@@ -52,6 +53,7 @@ pub fn parse(text: &str) -> Result<Query, String> {
     let tree = parser::parse(text)?;
     let mut query = Query::default();
     query.read(&tree, Around::default())?;
+    query.is_made_up = is_made_up(&tree);
     Ok(query)
 }
 
@@ -73,7 +75,6 @@ impl Query {
             Expr::Unary(unary) => self.read(&unary.expr, inner)?,
             Expr::Subquery(subquery) => self.read(&subquery.expr, inner)?,
             Expr::Call(call) => {
-                self.functions.insert(call.func.name);
                 for argument in &call.args.args {
                     self.read(argument, Around { function: Some(call.func.name), ..around })?;
                 }
@@ -147,4 +148,36 @@ impl Query {
         });
         Ok(())
     }
+}
+
+/// Whether there are values where no series has any. Codes for labels are multiplied with what has
+/// them, and alone make nothing.
+fn is_made_up(tree: &Expr) -> bool {
+    match tree {
+        Expr::Call(call) if call.func.name == "vector" => true,
+        Expr::Call(call) => call.args.args.iter().any(|argument| is_made_up(argument)),
+        Expr::Binary(binary) => {
+            let (left, right) = (is_made_up(&binary.lhs), is_made_up(&binary.rhs));
+            match &*binary.op.to_string() {
+                "or" => left || right,
+                "unless" => left,
+                _ if is_scalar(&binary.lhs) => right,
+                _ if is_scalar(&binary.rhs) => left,
+                _ => left && right,
+            }
+        }
+        Expr::Paren(paren) => is_made_up(&paren.expr),
+        Expr::Unary(unary) => is_made_up(&unary.expr),
+        Expr::Subquery(subquery) => is_made_up(&subquery.expr),
+        Expr::Aggregate(aggregate) => is_made_up(&aggregate.expr),
+        Expr::VectorSelector(_)
+        | Expr::MatrixSelector(_)
+        | Expr::NumberLiteral(_)
+        | Expr::StringLiteral(_)
+        | Expr::Extension(_) => false,
+    }
+}
+
+fn is_scalar(tree: &Expr) -> bool {
+    matches!(tree.value_type(), ValueType::Scalar)
 }

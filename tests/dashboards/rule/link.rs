@@ -32,7 +32,8 @@ pub fn values_lead_to_dashboards_that_exist(
         complaints.unless(!link.title.is_empty(), &place, "a link has no title");
         let Some(rest) = link.url.strip_prefix("/d/") else {
             // A runbook is wherever its entry says.
-            let is_data = link.url.starts_with("${__data.fields");
+            let mut from_data = ["${__data.fields", "${__value.raw}"].into_iter();
+            let is_data = from_data.any(|begin| link.url.starts_with(begin));
             complaints.unless(is_data, &place, format!("{} leads elsewhere", link.url));
             continue;
         };

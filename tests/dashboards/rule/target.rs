@@ -138,13 +138,17 @@ pub fn carries_every_choice(dashboard: &Dashboard, world: &World<'_>) -> Complai
 fn carries(dashboard: &Dashboard, label: &str, concerns: impl Fn(&Selector) -> bool) -> Complaints {
     let mut complaints = Complaints::default();
     let variable = dashboard.variable(label);
+    let names = [format!("${label}"), format!("${{{label}}}")];
+    let names = [&*names[0], &*names[1]];
     for (question, query) in queries(dashboard) {
         for selector in query.selectors.iter().filter(|selector| concerns(selector)) {
+            // What an alert is not about, it has no label for.
+            let may_lack = if selector.metric == "ALERTS" { "|" } else { "" };
             let is_carried = selector.matchers.iter().any(|matcher| {
                 let is_regex = variable.is_none_or(|variable| variable.is_regex());
                 matcher.label == label
                     && matcher.operator == if is_regex { "=~" } else { "=" }
-                    && [format!("${label}"), format!("${{{label}}}")].contains(&matcher.value)
+                    && names.contains(&matcher.value.trim_end_matches(may_lack))
             });
             let text = format!("{} is asked for whatever {label} is chosen", selector.metric);
             complaints.unless(is_carried, &question.place, text);
@@ -208,8 +212,7 @@ pub fn asks_for_what_is_served(dashboard: &Dashboard, world: &World<'_>) -> Comp
 pub fn shows_no_zero_that_nobody_saw(dashboard: &Dashboard, _: &World<'_>) -> Complaints {
     let mut complaints = Complaints::default();
     for (question, query) in queries(dashboard) {
-        let is_made_up = query.functions.contains("vector");
-        complaints.unless(!is_made_up, &question.place, "it makes a value of no series");
+        complaints.unless(!query.is_made_up, &question.place, "it makes a value of no series");
     }
     complaints
 }
