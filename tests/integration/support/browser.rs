@@ -225,10 +225,10 @@ impl Page<'_> {
     }
 }
 
-/// A script of `tests/browser`, with the browser that the tests found.
+/// A script of `tests/browser`, with the browser that the tests found, if they did.
 pub fn script(name: &str) -> Command {
     let mut command = Command::new(Tool::Node.path());
-    command.arg(folder().join(name)).env("CHROMIUM", Tool::Chromium.path());
+    command.arg(folder().join(name)).envs(Tool::Chromium.find().map(|path| ("CHROMIUM", path)));
     command
 }
 
