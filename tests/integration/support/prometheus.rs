@@ -115,8 +115,7 @@ impl Prometheus {
         (from, to): (f64, f64),
     ) -> Result<Vec<String>, String> {
         let selector = percent_encode(selector);
-        let path =
-            format!("/api/v1/label/{label}/values?match[]={selector}&start={from}&end={to}");
+        let path = format!("/api/v1/label/{label}/values?match[]={selector}&start={from}&end={to}");
         let values = self.ask(&path).await?;
         Ok(serde_json::from_value(values).expect("values are text"))
     }
