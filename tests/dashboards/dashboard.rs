@@ -295,7 +295,7 @@ impl Dashboard {
         let in_panels = self.panels().flat_map(|panel| {
             let targets = panel.targets.iter().flatten();
             targets.map(move |target| Question {
-                place: format!("{}, {}", panel.title, target.ref_id),
+                place: format!("{} ({}), {}", panel.title, panel.kind, target.ref_id),
                 text: &target.expr,
                 min_step: target.interval.as_deref().or(panel.interval.as_deref()),
                 asker: Asker::Panel(panel, target),
@@ -330,7 +330,7 @@ impl Dashboard {
 /// A query, and where it stands.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// As `Longest hold, A`.
+    /// As `Longest hold (stat), A`.
     pub place: String,
     /// PromQL with variables in it.
     pub text: &'a str,

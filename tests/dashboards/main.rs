@@ -103,7 +103,12 @@ struct Excuse {
     reason: &'static str,
 }
 
-const EXCUSES: &[Excuse] = &[];
+const EXCUSES: &[Excuse] = &[Excuse {
+    sentence: "each_query_carries_every_choice",
+    dashboard: "lock.json",
+    place: "annotation Alerts on the exporter",
+    reason: "who sees nothing sees no lock, so that these alerts have none",
+}];
 
 /// Where the project is.
 fn root() -> &'static Path {

@@ -147,7 +147,7 @@ fn mistakes() -> Vec<(&'static str, Edit)> {
         ("everything_asks_the_chosen_data_source", Remove("/panels/5/panels/0/datasource")),
 
         ("each_panel_says_what_it_shows", Set("/panels/1/title", json!(" "))),
-        ("each_panel_says_what_it_shows", Set("/panels/1/title", json!("Locks"))),
+        ("each_panel_says_what_it_shows", Set("/panels/3/title", json!("Acquisitions"))),
         ("each_panel_says_what_it_shows", Remove("/panels/5/panels/0/description")),
         ("each_panel_says_what_it_shows", Set("/panels/3/description", json!("Longest hold"))),
 
@@ -209,6 +209,7 @@ fn mistakes() -> Vec<(&'static str, Edit)> {
 
         ("lines_of_limits_are_finite", Replace(EXPR[6], " < Inf", "")),
         ("lines_of_limits_are_finite", Replace(EXPR[6], " < Inf", " > 0")),
+        ("lines_of_limits_are_finite", Replace(EXPR[2], "time() - pg_advisory_lock_held_since_timestamp", "pg_advisory_lock_hold_limit")),
 
         ("values_lead_to_dashboards_that_exist", Replace("/panels/2/fieldConfig/overrides/0/properties/1/value/0/url", "locks-other", "locks-gone")),
         ("values_lead_to_dashboards_that_exist", Replace("/panels/2/fieldConfig/overrides/0/properties/1/value/0/url", "var-lock", "var-look")),

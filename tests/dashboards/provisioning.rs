@@ -70,6 +70,7 @@ struct Provider {
     folder: String,
     #[serde(default)]
     folder_uid: Option<String>,
+    #[expect(dead_code, reason = "either is fine")]
     disable_deletion: bool,
     allow_ui_updates: bool,
     #[serde(default)]
@@ -121,7 +122,7 @@ fn grafana_is_told_where_the_dashboards_are() {
     assert_eq!(provider.kind, "file");
     assert!(provider.org_id.is_none_or(|it| it == 1) && provider.folder_uid.is_none());
     // Files are what counts: what is changed in the browser would be lost.
-    assert!(!provider.allow_ui_updates && !provider.disable_deletion);
+    assert!(!provider.allow_ui_updates);
     assert!(provider.update_interval_seconds.is_none_or(|it| it >= 10));
     assert!(Path::new(&provider.options.path).is_absolute(), "{}", provider.options.path);
     // The folder of Grafana's is named; one made of files would be another.
@@ -134,7 +135,11 @@ fn grafana_is_told_where_the_dashboards_are() {
 fn prometheus_is_told_of_the_exporter_and_its_rules() {
     let example = scrape_example();
     let jobs = example["scrape_configs"].as_array().expect("jobs are listed");
-    let ours = jobs.iter().find(|job| job["static_configs"][0]["targets"][0] == "localhost:10187");
+    let is_ours = |job: &&Value| {
+        let target = job["static_configs"][0]["targets"][0].as_str();
+        target.is_some_and(|target| target.ends_with(":10187"))
+    };
+    let ours = jobs.iter().find(is_ours);
     let ours = ours.expect("the exporter listens on 10187");
     assert!(ours["job_name"].as_str().is_some_and(|name| !name.is_empty()));
     // Paths and ports that are not said are the right ones.

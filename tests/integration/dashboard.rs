@@ -254,6 +254,7 @@ async fn every_query_of_every_dashboard_shows_what_the_fleet_does() {
             for question in dashboard.questions() {
                 let (text, data) = viewer.ask(&question, &situation).await;
                 is_sane(dashboard, &question, &text, &data);
+                is_named(dashboard, &question, &data);
             }
         }
     }
@@ -351,6 +352,20 @@ fn is_sane(dashboard: &Dashboard, question: &Question<'_>, text: &str, data: &Va
         let is_sane = value.is_finite() && value <= most && (value >= 0.0 || may_be_negative(text));
         let place = &question.place;
         assert!(is_sane, "{}, {place}: {value} is not {unit:?}: {text}", dashboard.file);
+    }
+}
+
+/// Every series has the labels that its name is made of.
+fn is_named(dashboard: &Dashboard, question: &Question<'_>, data: &Value) {
+    let Asker::Panel(_, Target { legend_format: Some(legend), .. }) = question.asker else {
+        return;
+    };
+    for label in legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()) {
+        for series in data["result"].as_array().into_iter().flatten() {
+            let is_there = series["metric"].get(label.trim()).is_some();
+            let place = &question.place;
+            assert!(is_there, "{}, {place}: {series} has no label {label}", dashboard.file);
+        }
     }
 }
 

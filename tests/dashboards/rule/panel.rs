@@ -103,8 +103,8 @@ pub fn says_what_it_shows(dashboard: &Dashboard, _: &World<'_>) -> Complaints {
     let mut titles = BTreeSet::new();
     for panel in dashboard.panels() {
         complaints.unless(!panel.title.trim().is_empty(), &panel.title, "it has no title");
-        let is_new = titles.insert(&panel.title);
-        complaints.unless(is_new, &panel.title, "another panel has its title");
+        let is_new = titles.insert((&panel.kind, &panel.title));
+        complaints.unless(is_new, &panel.title, "another of its kind has its title");
         let is_sentence = panel.description.len() > 20 && panel.description.ends_with(['.', '?']);
         complaints.unless(is_sentence, &panel.title, "its description is no sentence");
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{Complaints, World};
 use crate::contract::OF_THE_SCRAPER;
-use crate::dashboard::{Asker, Choice, Dashboard, Question, Situation, Variable, references};
+use crate::dashboard::{
+    Asker, Choice, Dashboard, Panel, Question, Situation, Variable, references,
+};
 use crate::query::{self, Query, Selector};
 
 /// Windows that no query has by itself, so that they are known again in the tree.
@@ -217,17 +219,28 @@ pub fn shows_no_zero_that_nobody_saw(dashboard: &Dashboard, _: &World<'_>) -> Co
     complaints
 }
 
-/// A line at infinity hides all others.
+/// A line at infinity hides all others. In a table a word can stand for it.
 pub fn limits_are_finite(dashboard: &Dashboard, _: &World<'_>) -> Complaints {
     let mut complaints = Complaints::default();
     for (question, query) in queries(dashboard) {
         let is_limit = |selector: &Selector| selector.metric.ends_with("_limit_seconds");
-        let is_panel = matches!(question.asker, Asker::Panel(..));
+        let is_drawn = match question.asker {
+            Asker::Panel(panel, _) => panel.kind != "table" || !has_word_for_infinity(panel),
+            Asker::Annotation => false,
+        };
         let is_only_limits = !query.selectors.is_empty() && query.selectors.iter().all(is_limit);
-        if is_panel && is_only_limits {
+        if is_drawn && is_only_limits {
             let is_finite = query.selectors.iter().all(|selector| selector.is_finite);
             complaints.unless(is_finite, &question.place, "a limit may be infinite");
         }
     }
     complaints
+}
+
+fn has_word_for_infinity(panel: &Panel) -> bool {
+    let properties = panel.field_config.overrides.iter().flat_map(|it| &it.properties);
+    let mappings = properties.filter(|property| property.id == "mappings");
+    let mut mappings =
+        mappings.flat_map(|property| property.value.as_array().into_iter().flatten());
+    mappings.any(|mapping| mapping["type"] == "range" && mapping["options"]["to"].is_null())
 }
