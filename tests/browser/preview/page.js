@@ -1,0 +1,24 @@
+// Elements of the page, made in one expression each.
+
+/** An element with a class, perhaps with styles, and what is in it: texts and other elements. */
+export function element(name, className, styles = {}, ...children) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  Object.assign(made.style, styles);
+  made.append(...children);
+  return made;
+}
+
+/** How wide a text is in the page's font, in pixels. */
+export function textWidth(text, size, weight = 400) {
+  const canvas = measuring.getContext("2d");
+  canvas.font = font(size, weight);
+  return canvas.measureText(text).width;
+}
+
+/** The page's font, as canvases want it. */
+export const font = (size, weight = 400) => {
+  return `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+};
+
+const measuring = document.createElement("canvas");
