@@ -102,7 +102,11 @@ export function withLegend(room, legend, items) {
 /** Legend items for series: what they are called, and what they come to. */
 export function seriesItems(fields, colors, { displayMode = "list", calcs = [], ...legend } = {}) {
   const shown = fields
-    .map((field, at) => ({ field, color: colors[at], numbers: calcs.map((id) => reduced(field, id)) }))
+    .map((field, at) => ({
+      field,
+      color: colors[at],
+      numbers: calcs.map((id) => reduced(field, id)),
+    }))
     .filter(({ field }) => !field.config.custom?.hideFrom?.legend);
   const sorter = calcs.findIndex((id) => reducerName(id) === legend.sortBy);
   if (sorter >= 0) {

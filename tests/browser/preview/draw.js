@@ -39,7 +39,10 @@ export async function drawDashboard({ dashboard, from, to, variables, panels, an
   document.title = dashboard.title;
   const grid = element("div", "grid");
   document.body.append(bar(dashboard, from, to, variables), grid);
-  const shared = { range: [1000 * from, 1000 * to], annotations: spansOf(dashboard, annotations ?? []) };
+  const shared = {
+    range: [1000 * from, 1000 * to],
+    annotations: spansOf(dashboard, annotations ?? []),
+  };
   const answers = new Map(panels.map(({ id, targets }) => [id, targets]));
   const column = (grid.clientWidth - (COLUMNS - 1) * GAP) / COLUMNS;
   const told = [];
@@ -129,7 +132,13 @@ function bar({ title, links = [], templating }, from, to, variables) {
     "",
     {},
     element("div", "top", {}, element("h1", "", {}, title), `${moment(from)} to ${moment(to)} UTC`),
-    element("div", "pickers", {}, ...pickers, ...links.map((link) => element("a", "", {}, link.title))),
+    element(
+      "div",
+      "pickers",
+      {},
+      ...pickers,
+      ...links.map((link) => element("a", "", {}, link.title)),
+    ),
   );
 }
 

@@ -76,7 +76,8 @@ export const isHidden = ({ config }) => {
 export function display(field, value) {
   const { config } = field;
   const isText = field.type === "string" && !config.unit;
-  const unit = field.type === "time" && !config.unit ? "dateTimeAsSystem" : config.unit;
+  const isMoment = field.type === "time" && !config.unit?.startsWith("dateTime");
+  const unit = isMoment ? "dateTimeAsSystem" : config.unit;
   const number = isText || unit === "string" ? NaN : toNumber(value);
   const mapping = mappingOf(config.mappings ?? [], value);
   // A text that looks like a number is shown as one, unless its unit forbids that.
@@ -104,7 +105,9 @@ function mappingOf(mappings, value) {
     }
     const number = toNumber(value);
     const isWithin =
-      type === "range" && number >= (options.from ?? -Infinity) && number <= (options.to ?? Infinity);
+      type === "range" &&
+      number >= (options.from ?? -Infinity) &&
+      number <= (options.to ?? Infinity);
     const isSpecial = type === "special" && isOfKind(options.match, value);
     const isLike =
       type === "regex" && typeof value === "string" && toRegExp(options.pattern).test(value);

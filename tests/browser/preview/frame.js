@@ -80,7 +80,11 @@ function describe({ __name__: metric = "", ...labels }) {
 function tableOf(series, refId, name) {
   const labels = [];
   for (const one of series) {
-    labels.push(...Object.keys(one.labels).sort().filter((label) => !labels.includes(label)));
+    labels.push(
+      ...Object.keys(one.labels)
+        .sort()
+        .filter((label) => !labels.includes(label)),
+    );
   }
   const rows = series.flatMap(({ labels, points }) => points.map((point) => ({ labels, point })));
   const texts = labels.map((label) => ({
@@ -102,7 +106,9 @@ const LEAST = 1e-9;
 function heatmapOf(frames, refId) {
   const bound = (frame) => parseValue(frame.fields[1].labels.le ?? "NaN");
   const sorted = [...frames].sort((one, other) => bound(one) - bound(other));
-  const times = [...new Set(sorted.flatMap(({ fields }) => fields[0].values))].sort((a, b) => a - b);
+  const times = [...new Set(sorted.flatMap(({ fields }) => fields[0].values))].sort(
+    (a, b) => a - b,
+  );
   let below = times.map(() => 0);
   const buckets = sorted.map((frame) => {
     const [time, value] = frame.fields;

@@ -41,7 +41,9 @@ function merge(frames) {
   const merged = [];
   for (const table of tables) {
     for (const row of rowsOf(table)) {
-      const values = Object.fromEntries(table.fields.map(({ name, values }) => [name, values[row]]));
+      const values = Object.fromEntries(
+        table.fields.map(({ name, values }) => [name, values[row]]),
+      );
       const fitting = merged.filter((other) => {
         return Object.entries(values).every(([name, value]) => (other[name] ?? value) === value);
       });
@@ -75,7 +77,9 @@ function organize(frames, { excludeByName, includeByName, indexByName, renameByN
 function filterFieldsByName(frames, { include, exclude }) {
   const names = (choice, field) => {
     const pattern = choice?.pattern && new RegExp(choice.pattern);
-    return (choice?.names ?? []).includes(nameOf(field)) || (pattern && pattern.test(nameOf(field)));
+    return (
+      (choice?.names ?? []).includes(nameOf(field)) || (pattern && pattern.test(nameOf(field)))
+    );
   };
   return frames.map((frame) => ({
     ...frame,
@@ -90,7 +94,9 @@ function sortBy(frames, { sort }) {
   return frames.map((frame) => {
     const field = frame.fields.find((field) => nameOf(field) === name);
     if (!field) return frame;
-    const rows = rowsOf(frame).sort((one, other) => compare(field.values[one], field.values[other]));
+    const rows = rowsOf(frame).sort((one, other) =>
+      compare(field.values[one], field.values[other]),
+    );
     return picked(frame, desc ? rows.reverse() : rows);
   });
 }
@@ -122,6 +128,7 @@ function labelsToFields(frames, { mode, keepLabels }) {
 export function compare(one, other) {
   if (typeof one === "number" && typeof other === "number") return one - other;
   const isNothing = (value) => value === null || value === undefined;
-  if (isNothing(one) || isNothing(other)) return Number(isNothing(other)) - Number(isNothing(one)) || 0;
+  if (isNothing(one) || isNothing(other))
+    return Number(isNothing(other)) - Number(isNothing(one)) || 0;
   return String(one).localeCompare(String(other), "en", { numeric: true, sensitivity: "base" });
 }

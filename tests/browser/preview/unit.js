@@ -38,7 +38,11 @@ const scaled = (base, suffixes) => (value, decimals) => {
 const SHORT = ["", " K", " Mil", " Bil", " Tri", " Quadr", " Quint", " Sext", " Sept"];
 const BINARY = [" B", " KiB", " MiB", " GiB", " TiB", " PiB"];
 const DECIMAL = [" B", " kB", " MB", " GB", " TB", " PB"];
-const perSecond = (what) => scaled(1000, ["", "K", "M", "B", "T"].map((step) => `${step} ${what}`));
+const perSecond = (what) =>
+  scaled(
+    1000,
+    ["", "K", "M", "B", "T"].map((step) => `${step} ${what}`),
+  );
 
 const FORMATS = {
   none: (value, decimals) => toFixed(value, decimals),

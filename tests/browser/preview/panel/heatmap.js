@@ -14,7 +14,11 @@ export function draw(room, { frames, options, step, ...shared }) {
   const [time, ...buckets] = fields;
   const { filterValues = {}, cellGap = 1, yAxis = {}, color } = options;
   const isShown = (count) => {
-    return count !== null && count > (filterValues.le ?? -Infinity) && count < (filterValues.ge ?? Infinity);
+    return (
+      count !== null &&
+      count > (filterValues.le ?? -Infinity) &&
+      count < (filterValues.ge ?? Infinity)
+    );
   };
   const counts = buckets.flatMap(({ values }) => values.filter(isShown));
   const least = color.min ?? Math.min(...counts, 0);
@@ -73,7 +77,10 @@ export function draw(room, { frames, options, step, ...shared }) {
   }
 }
 
-function colorAt({ mode = "scheme", scheme = "Oranges", fill, scale, exponent = 0.5, reverse }, share) {
+function colorAt(
+  { mode = "scheme", scheme = "Oranges", fill, scale, exponent = 0.5, reverse },
+  share,
+) {
   const part = scale === "linear" ? share : share ** exponent;
   if (mode === "opacity") return withAlpha(fill, part);
   return schemeColor(scheme, reverse ? 1 - part : part);
@@ -87,7 +94,9 @@ function boundText(name, { unit = "short", decimals }) {
 
 function scaleOf(bucket, least, most, colorAt) {
   const stops = Array.from({ length: 11 }, (_, at) => colorAt(at / 10));
-  const bar = element("i", "scale", { background: `linear-gradient(to right, ${stops.join(", ")})` });
+  const bar = element("i", "scale", {
+    background: `linear-gradient(to right, ${stops.join(", ")})`,
+  });
   const text = (count) => (Number.isFinite(count) ? display(bucket, count).text : "");
   return element("span", "item", {}, text(least), bar, text(most));
 }

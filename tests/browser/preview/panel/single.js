@@ -11,7 +11,9 @@ export function drawStat(room, { frames, options }) {
   const values = valuesOf(frames, options);
   const { textMode = "auto", colorMode = "value", graphMode = "area" } = options;
   const showsName =
-    textMode === "value_and_name" || textMode === "name" || (textMode === "auto" && values.length > 1);
+    textMode === "value_and_name" ||
+    textMode === "name" ||
+    (textMode === "auto" && values.length > 1);
   const showsValue = textMode !== "name" && textMode !== "none";
   const tiles = tilesOf(room, values.length, options.orientation, "stat");
   const showsGraph = graphMode !== "none" && values.some(({ field }) => field.values.length > 1);
@@ -21,8 +23,16 @@ export function drawStat(room, { frames, options }) {
   const isWide = hasBoth && options.wideLayout !== false && clientWidth > 2.5 * clientHeight;
   const width = (clientWidth - 16) * (isWide ? 0.5 : 1);
   const size = (texts, most, weight) => fitting(texts, width, Math.min(most, 80), weight);
-  const name = size(values.map(({ name }) => name), Math.min(height * (isWide ? 0.3 : 0.22), 18), 400);
-  const value = size(values.map(({ text }) => text), height * (hasBoth && !isWide ? 0.5 : 0.7), 500);
+  const name = size(
+    values.map(({ name }) => name),
+    Math.min(height * (isWide ? 0.3 : 0.22), 18),
+    400,
+  );
+  const value = size(
+    values.map(({ text }) => text),
+    height * (hasBoth && !isWide ? 0.5 : 0.7),
+    500,
+  );
   values.forEach((one, at) => {
     const tile = tiles[at];
     const color = colorMode === "none" ? toCss("text") : one.color;
@@ -34,13 +44,15 @@ export function drawStat(room, { frames, options }) {
     const isFilled = colorMode.startsWith("background");
     const plain = isFilled ? readableOn(color) : toCss("text");
     if (showsGraph && one.field.values.length > 1) tile.append(sparkline(tile, one.field, color));
-    if (showsName) tile.append(element("div", "name", { fontSize: `${name}px`, color: plain }, one.name));
+    if (showsName)
+      tile.append(element("div", "name", { fontSize: `${name}px`, color: plain }, one.name));
     if (showsValue) {
       const styles = { fontSize: `${value}px`, color: isFilled ? plain : color };
       tile.append(element("div", "value", styles, one.text));
     }
     if (isWide) tile.classList.add("wide");
-    else if (values.length === 1 || options.justifyMode === "center") tile.classList.add("centered");
+    else if (values.length === 1 || options.justifyMode === "center")
+      tile.classList.add("centered");
   });
 }
 
@@ -51,7 +63,10 @@ export function drawBarGauge(room, { frames, options }) {
   if (!isFlat || options.orientation === "vertical") {
     throw new Error("bars that stand are not known");
   }
-  const names = Math.min(Math.max(...values.map(({ name }) => textWidth(name, 12))) + 12, room.clientWidth / 3);
+  const names = Math.min(
+    Math.max(...values.map(({ name }) => textWidth(name, 12))) + 12,
+    room.clientWidth / 3,
+  );
   const bars = values.map(({ name, text, color, share }) => {
     const filled = `${100 * Math.min(Math.max(share, 0), 1)}%`;
     const background = `linear-gradient(to right, ${withAlpha(color, 0.5)}, ${color})`;
@@ -100,10 +115,12 @@ export function drawGauge(room, { frames, options }) {
 function valuesOf(frames, { reduceOptions = {} }) {
   const { calcs = ["lastNotNull"], values: eachRow = false, fields: pattern = "" } = reduceOptions;
   const named = /^\/(.*)\/$/.exec(pattern)?.[1];
-  const fields = frames.flatMap(({ fields }) => fields).filter((field) => {
-    if (isHidden(field)) return false;
-    return named === undefined ? field.type === "number" : new RegExp(named).test(nameOf(field));
-  });
+  const fields = frames
+    .flatMap(({ fields }) => fields)
+    .filter((field) => {
+      if (isHidden(field)) return false;
+      return named === undefined ? field.type === "number" : new RegExp(named).test(nameOf(field));
+    });
   return fields.flatMap((field) => {
     const numbers = eachRow ? field.values : [reduced(field, calcs[0])];
     return numbers.map((number) => {

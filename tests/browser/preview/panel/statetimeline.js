@@ -13,7 +13,10 @@ export function draw(room, { frames, options, step, ...shared }) {
     const time = fields.find(({ type }) => type === "time");
     return fields
       .filter((field) => field !== time && !isHidden(field))
-      .map((field) => ({ field, bands: bandsOf(time.values, field, step, shared.range[1], options) }));
+      .map((field) => ({
+        field,
+        bands: bandsOf(time.values, field, step, shared.range[1], options),
+      }));
   });
   const { perPage = 20 } = options;
   const rows = perPage > 0 ? all.slice(0, perPage) : all;
@@ -111,7 +114,10 @@ function legendItems(rows) {
     for (const { color, value } of steps) {
       const bound = value === -Infinity ? steps[1].value : value;
       const text = display({ ...field, config: { ...field.config, mappings: [] } }, bound).text;
-      meanings.set(`${value === -Infinity ? "<" : ""} ${text}${value === -Infinity ? "" : "+"}`, toCss(color));
+      meanings.set(
+        `${value === -Infinity ? "<" : ""} ${text}${value === -Infinity ? "" : "+"}`,
+        toCss(color),
+      );
     }
   }
   return [...meanings].map(([text, color]) => element("span", "item", {}, swatch(color), text));

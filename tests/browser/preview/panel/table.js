@@ -26,10 +26,17 @@ export function draw(room, { frames, options }) {
   const share = (room.clientWidth - fixed) / columns.filter(({ width }) => !width).length;
   const widths = columns.map(({ width, minWidth }) => width ?? Math.max(minWidth, share));
   const head = element("tr", "", {}, ...fields.map((field) => cell("th", field, nameOf(field))));
-  const body = rows.map((row) => element("tr", "", {}, ...fields.map((field) => valueCell(field, row))));
+  const body = rows.map((row) =>
+    element("tr", "", {}, ...fields.map((field) => valueCell(field, row))),
+  );
   const cols = widths.map((width) => element("col", "", { width: `${width}px` }));
   const whole = { width: `${widths.reduce((sum, width) => sum + width, 0)}px` };
-  const table = element("table", `cells ${cellHeight}`, whole, element("colgroup", "", {}, ...cols));
+  const table = element(
+    "table",
+    `cells ${cellHeight}`,
+    whole,
+    element("colgroup", "", {}, ...cols),
+  );
   if (showHeader) table.append(head);
   table.append(...body);
   room.classList.add("scrolls");

@@ -9,7 +9,11 @@ export function draw(room, { options }) {
   const { content, mode = "markdown" } = options;
   if (mode !== "markdown") throw new Error(`no text of mode ${mode} is known`);
   const text = element("div", "markdown");
-  text.innerHTML = content.trim().split(/\n\s*\n/).map(block).join("");
+  text.innerHTML = content
+    .trim()
+    .split(/\n\s*\n/)
+    .map(block)
+    .join("");
   room.classList.add("scrolls");
   room.append(text);
 }

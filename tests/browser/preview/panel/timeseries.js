@@ -20,7 +20,7 @@ export function draw(room, { frames, options, step, ...shared }) {
 
   const joined = uPlot.join(
     series.map(({ time, field, custom }) => {
-      const gap = custom.spanNulls === true ? undefined : (custom.insertNulls || step);
+      const gap = custom.spanNulls === true ? undefined : custom.insertNulls || step;
       return withGaps(time.values, field.values, gap);
     }),
     series.map(() => [1, 1]),
@@ -54,7 +54,10 @@ function scalesOf(series, joined) {
     if (scales[key]) return key;
     const isLogarithmic = scaleDistribution?.type === "log";
     scales[key] = {
-      range: (_chart, least, most) => rangeOf(least, most, field.config),
+      range: (_chart, least, most) => {
+        if (custom.stacking?.mode === "percent") return [least < 0 ? -1 : 0, most > 0 ? 1 : 0];
+        return rangeOf(least, most, field.config);
+      },
       ...(isLogarithmic && { distr: 3, log: scaleDistribution.log ?? 2, range: undefined }),
     };
     const isRight = axisPlacement === "right" || (axisPlacement === "auto" && axes.length > 0);
