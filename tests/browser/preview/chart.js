@@ -3,7 +3,7 @@
 
 import { cssVariable, toCss, withAlpha } from "./color.js";
 import { display, nameOf, reduced, reducerName } from "./field.js";
-import { element, font, textWidth } from "./page.js";
+import { element, font, styled, textWidth } from "./page.js";
 
 const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
@@ -90,12 +90,12 @@ export function withGaps(times, values, step) {
 
 /** A panel's room, divided into one for the plot and a legend of these items. */
 export function withLegend(room, legend, items) {
-  const plotRoom = element("div", "plot");
+  const plotRoom = element("div.plot");
   const isBeside = legend?.placement === "right";
   room.classList.add("charted", isBeside ? "beside" : "below");
   room.append(plotRoom);
   const isShown = legend && legend.showLegend !== false && legend.displayMode !== "hidden";
-  if (isShown && items.length > 0) room.append(element("div", "legend", {}, ...items));
+  if (isShown && items.length > 0) room.append(element("div.legend", ...items));
   return plotRoom;
 }
 
@@ -118,17 +118,17 @@ export function seriesItems(fields, colors, { displayMode = "list", calcs = [], 
   if (displayMode !== "table") {
     return shown.map((one) => {
       const numbers = texts(one).map((text, at) => `  ${reducerName(calcs[at])}: ${text}`);
-      return element("span", "item", {}, ...name(one), ...numbers);
+      return element("span.item", ...name(one), ...numbers);
     });
   }
-  const cells = (kind, texts) => texts.map((text) => element(kind, "number", {}, text));
+  const cells = (kind, texts) => texts.map((text) => element(`${kind}.number`, text));
   const rows = shown.map((one) => {
-    return element("tr", "", {}, element("td", "", {}, ...name(one)), ...cells("td", texts(one)));
+    return element("tr", element("td", ...name(one)), ...cells("td", texts(one)));
   });
-  const head = element("tr", "", {}, element("th", "", {}, "Name"));
+  const head = element("tr", element("th.Name"));
   head.append(...cells("th", calcs.map(reducerName)));
-  return [element("table", "", {}, head, ...rows)];
+  return [element("table", head, ...rows)];
 }
 
 /** The little line of a legend's item. */
-export const swatch = (color) => element("i", "swatch", { background: color });
+export const swatch = (color) => styled(element("i.swatch"), { background: color });

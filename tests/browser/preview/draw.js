@@ -2,10 +2,9 @@
 // queries. `drawDashboard` tells of each panel what became of it; one that cannot be drawn says why in
 // its place, and the others are drawn all the same.
 
-import { cssVariable } from "./color.js";
 import { stepOf, framesOf } from "./frame.js";
 import { configured } from "./field.js";
-import { element } from "./page.js";
+import { element, styled } from "./page.js";
 import * as heatmap from "./panel/heatmap.js";
 import * as single from "./panel/single.js";
 import * as statetimeline from "./panel/statetimeline.js";
@@ -37,7 +36,7 @@ export async function drawDashboard({ dashboard, from, to, variables, panels, an
   await document.fonts.load("16px Inter Variable");
   setNow(1000 * to);
   document.title = dashboard.title;
-  const grid = element("div", "grid");
+  const grid = element("div.grid");
   document.body.append(bar(dashboard, from, to, variables), grid);
   const shared = {
     range: [1000 * from, 1000 * to],
@@ -59,15 +58,15 @@ export async function drawDashboard({ dashboard, from, to, variables, panels, an
     grid.style.height = `${height}px`;
     const title = substituted(panel.title ?? "", variables);
     if (panel.type === "row") {
-      grid.append(element("div", "row", styles, `⌄ ${title}`));
+      grid.append(styled(element("div.row", `⌄ ${title}`), styles));
       continue;
     }
-    const room = element("div", "room");
-    const frame = element("div", "panel", styles, head(panel, title), room);
+    const room = element("div.room");
+    const frame = styled(element("div.panel", head(panel, title), room), styles);
     frame.classList.toggle("transparent", Boolean(panel.transparent));
     grid.append(frame);
-    const told_ = { id: panel.id, title, kind: panel.type, ...fill(room, panel, answers, shared) };
-    told.push({ ...told_, text: room.innerText });
+    const outcome = fill(room, panel, answers, shared);
+    told.push({ id: panel.id, title, kind: panel.type, ...outcome, text: room.innerText });
   }
   return told;
 }
@@ -98,7 +97,7 @@ function fill(room, panel, answers, shared) {
     const isEmpty = shaped.every(({ fields }) => (fields[0]?.values.length ?? 0) === 0);
     if (isEmpty && panel.type !== "text") {
       const { noValue = "No data" } = panel.fieldConfig?.defaults ?? {};
-      room.append(element("div", "nothing", { color: cssVariable("--faint") }, noValue));
+      room.append(element("div.nothing", noValue));
       return { series, drawn: false };
     }
     kind.draw(room, {
@@ -109,13 +108,13 @@ function fill(room, panel, answers, shared) {
     });
     return { series, drawn: true };
   } catch (error) {
-    room.replaceChildren(element("div", "failed", {}, error.message));
+    room.replaceChildren(element("div.failed", error.message));
     return { series, drawn: false, error: error.message };
   }
 }
 
 function head({ description }, title) {
-  return element("div", "head", {}, title, description ? element("i", "", {}, "i") : "");
+  return element("div.head", title, description ? element("i.i") : "");
 }
 
 function bar({ title, links = [], templating }, from, to, variables) {
@@ -124,21 +123,13 @@ function bar({ title, links = [], templating }, from, to, variables) {
     const value = variables[name] ?? "";
     const text = Array.isArray(value) ? value.join(" + ") : String(value);
     const plain = text === "$__all" ? "All" : text;
-    return element("span", "picker", {}, element("b", "", {}, label || name), plain);
+    return element("span.picker", element("b", label || name), plain);
   });
   const moment = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ");
   return element(
     "header",
-    "",
-    {},
-    element("div", "top", {}, element("h1", "", {}, title), `${moment(from)} to ${moment(to)} UTC`),
-    element(
-      "div",
-      "pickers",
-      {},
-      ...pickers,
-      ...links.map((link) => element("a", "", {}, link.title)),
-    ),
+    element("div.top", element("h1", title), `${moment(from)} to ${moment(to)} UTC`),
+    element("div.pickers", ...pickers, ...links.map((link) => element("a", link.title))),
   );
 }
 

@@ -1,11 +1,17 @@
 // Elements of the page, made in one expression each.
 
-/** An element with a class, perhaps with styles, and what is in it: texts and other elements. */
-export function element(name, className, styles = {}, ...children) {
+/** An element, as `td.number.last`, and what is in it: texts and other elements. */
+export function element(selector, ...children) {
+  const [name, ...classes] = selector.split(".");
   const made = document.createElement(name);
-  if (className) made.className = className;
-  Object.assign(made.style, styles);
+  made.classList.add(...classes);
   made.append(...children);
+  return made;
+}
+
+/** The same element with styles of its own. */
+export function styled(made, styles) {
+  Object.assign(made.style, styles);
   return made;
 }
 

@@ -4,7 +4,7 @@ import { axis, plot, widthOf, withLegend } from "../chart.js";
 import { schemeColor, withAlpha } from "../color.js";
 import { display, nameOf } from "../field.js";
 import { formatNumber } from "../unit.js";
-import { element } from "../page.js";
+import { element, styled } from "../page.js";
 
 export const colorMode = "thresholds";
 
@@ -94,9 +94,9 @@ function boundText(name, { unit = "short", decimals }) {
 
 function scaleOf(bucket, least, most, colorAt) {
   const stops = Array.from({ length: 11 }, (_, at) => colorAt(at / 10));
-  const bar = element("i", "scale", {
+  const bar = styled(element("i.scale"), {
     background: `linear-gradient(to right, ${stops.join(", ")})`,
   });
   const text = (count) => (Number.isFinite(count) ? display(bucket, count).text : "");
-  return element("span", "item", {}, text(least), bar, text(most));
+  return element("span.item", text(least), bar, text(most));
 }

@@ -2,7 +2,7 @@
 
 import { mixed, readableOn, toCss, withAlpha } from "../color.js";
 import { display, isHidden, nameOf, reduced, shareOf, thresholdsOf } from "../field.js";
-import { element, textWidth } from "../page.js";
+import { element, styled, textWidth } from "../page.js";
 
 export const colorMode = "thresholds";
 
@@ -45,10 +45,10 @@ export function drawStat(room, { frames, options }) {
     const plain = isFilled ? readableOn(color) : toCss("text");
     if (showsGraph && one.field.values.length > 1) tile.append(sparkline(tile, one.field, color));
     if (showsName)
-      tile.append(element("div", "name", { fontSize: `${name}px`, color: plain }, one.name));
+      tile.append(styled(element("div.name", one.name), { fontSize: `${name}px`, color: plain }));
     if (showsValue) {
       const styles = { fontSize: `${value}px`, color: isFilled ? plain : color };
-      tile.append(element("div", "value", styles, one.text));
+      tile.append(styled(element("div.value", one.text), styles));
     }
     if (isWide) tile.classList.add("wide");
     else if (values.length === 1 || options.justifyMode === "center")
@@ -71,12 +71,10 @@ export function drawBarGauge(room, { frames, options }) {
     const filled = `${100 * Math.min(Math.max(share, 0), 1)}%`;
     const background = `linear-gradient(to right, ${withAlpha(color, 0.5)}, ${color})`;
     return element(
-      "div",
-      "bar",
-      {},
-      element("span", "name", { width: `${names}px` }, name),
-      element("span", "track", {}, element("i", "", { width: filled, background })),
-      element("span", "value", { color }, text),
+      "div.bar",
+      styled(element("span.name", name), { width: `${names}px` }),
+      element("span.track", styled(element("i"), { width: filled, background })),
+      styled(element("span.value", text), { color }),
     );
   });
   room.classList.add("bars");
@@ -104,14 +102,14 @@ export function drawGauge(room, { frames, options }) {
     });
     const track = arc(0, 1, radius - 16, withAlpha("text", 0.12), 18);
     const dial = arc(0, Math.min(Math.max(share, 0), 1), radius - 16, color, 18);
-    const picture = element("div", "dial");
+    const picture = element("div.dial");
     picture.innerHTML = `<svg width="${2 * radius}" height="${radius}">${track}${dial}${rim.join("")}</svg>`;
-    const shown = element("div", "value", { color, fontSize: `${radius * 0.35}px` }, text);
-    tiles[at].append(picture, shown, values.length > 1 ? element("div", "name", {}, name) : "");
+    const shown = styled(element("div.value", text), { color, fontSize: `${radius * 0.35}px` });
+    tiles[at].append(picture, shown, values.length > 1 ? element("div.name", name) : "");
   });
 }
 
-// What each series comes to; a panel without any says so in the place of a number.
+// What each series comes to.
 function valuesOf(frames, { reduceOptions = {} }) {
   const { calcs = ["lastNotNull"], values: eachRow = false, fields: pattern = "" } = reduceOptions;
   const named = /^\/(.*)\/$/.exec(pattern)?.[1];
@@ -135,7 +133,7 @@ function tilesOf(room, count, orientation = "auto", kind) {
   const isWide = room.clientWidth > room.clientHeight;
   const isSideBySide = orientation === "vertical" || (orientation === "auto" && isWide);
   room.classList.add("tiles", isSideBySide ? "in-row" : "in-column");
-  const tiles = Array.from({ length: count }, () => element("div", `tile ${kind}`));
+  const tiles = Array.from({ length: count }, () => element(`div.tile.${kind}`));
   room.append(...tiles);
   return tiles;
 }
@@ -153,7 +151,7 @@ function sparkline(tile, { values }, color) {
     const share = most > least ? (value - least) / (most - least) : 0.5;
     return `${(width * at) / (values.length - 1)},${height - 2 - share * (height - 4)}`;
   });
-  const line = element("div", "sparkline");
+  const line = element("div.sparkline");
   line.innerHTML = `<svg width="${width}" height="${height}"><polygon points="0,${height} ${points.join(" ")} ${width},${height}" fill="${withAlpha(color, 0.2)}"/><polyline points="${points.join(" ")}" fill="none" stroke="${color}"/></svg>`;
   return line;
 }

@@ -22,7 +22,7 @@ export function draw(room, { frames, options, step, ...shared }) {
   const rows = perPage > 0 ? all.slice(0, perPage) : all;
   const items = legendItems(rows);
   if (rows.length < all.length) {
-    items.push(element("span", "item", {}, `1 to ${rows.length} of ${all.length} rows`));
+    items.push(element("span.item", `1 to ${rows.length} of ${all.length} rows`));
   }
   const plotRoom = withLegend(room, options.legend, items);
   const names = rows.map(({ field }) => nameOf(field));
@@ -120,7 +120,7 @@ function legendItems(rows) {
       );
     }
   }
-  return [...meanings].map(([text, color]) => element("span", "item", {}, swatch(color), text));
+  return [...meanings].map(([text, color]) => element("span.item", swatch(color), text));
 }
 
 function shortened(text, width, size) {

@@ -2,7 +2,7 @@
 
 import { mixed, readableOn, toCss, withAlpha } from "../color.js";
 import { display, isHidden, nameOf, shareOf } from "../field.js";
-import { element } from "../page.js";
+import { element, styled } from "../page.js";
 import { compare } from "../transform.js";
 
 export const colorMode = "thresholds";
@@ -25,18 +25,11 @@ export function draw(room, { frames, options }) {
   const fixed = columns.reduce((sum, { width = 0 }) => sum + width, 0);
   const share = (room.clientWidth - fixed) / columns.filter(({ width }) => !width).length;
   const widths = columns.map(({ width, minWidth }) => width ?? Math.max(minWidth, share));
-  const head = element("tr", "", {}, ...fields.map((field) => cell("th", field, nameOf(field))));
-  const body = rows.map((row) =>
-    element("tr", "", {}, ...fields.map((field) => valueCell(field, row))),
-  );
-  const cols = widths.map((width) => element("col", "", { width: `${width}px` }));
+  const head = element("tr", ...fields.map((field) => cell("th", field, nameOf(field))));
+  const body = rows.map((row) => element("tr", ...fields.map((field) => valueCell(field, row))));
+  const cols = widths.map((width) => styled(element("col"), { width: `${width}px` }));
   const whole = { width: `${widths.reduce((sum, width) => sum + width, 0)}px` };
-  const table = element(
-    "table",
-    `cells ${cellHeight}`,
-    whole,
-    element("colgroup", "", {}, ...cols),
-  );
+  const table = styled(element(`table.cells.${cellHeight}`, element("colgroup", ...cols)), whole);
   if (showHeader) table.append(head);
   table.append(...body);
   room.classList.add("scrolls");
@@ -46,7 +39,7 @@ export function draw(room, { frames, options }) {
 function cell(kind, field, ...children) {
   const { align = "auto" } = field.config.custom;
   const isRight = align === "right" || (align === "auto" && field.type === "number");
-  return element(kind, isRight ? "number" : align, {}, ...children);
+  return element(`${kind}.${isRight ? "number" : align}`, ...children);
 }
 
 function valueCell(field, row) {

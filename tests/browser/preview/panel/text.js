@@ -8,7 +8,7 @@ export const colorMode = "thresholds";
 export function draw(room, { options }) {
   const { content, mode = "markdown" } = options;
   if (mode !== "markdown") throw new Error(`no text of mode ${mode} is known`);
-  const text = element("div", "markdown");
+  const text = element("div.markdown");
   text.innerHTML = content
     .trim()
     .split(/\n\s*\n/)
