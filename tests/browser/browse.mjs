@@ -29,7 +29,8 @@ server.listen(socket);
 
 async function answer({ page, ask, ...arguments_ }) {
   try {
-    const value = ask === "open" ? await open(arguments_) : await asks[ask](pages[page], arguments_);
+    const value =
+      ask === "open" ? await open(arguments_) : await asks[ask](pages[page], arguments_);
     return { value: value ?? null };
   } catch (error) {
     return { error: error.message };

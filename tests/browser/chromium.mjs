@@ -25,6 +25,8 @@ export function launchChromium() {
     args: QUIET,
     // It refuses to work for root and in many containers, and only pages of ours are opened.
     chromiumSandbox: false,
+    // A busy machine takes its time.
+    timeout: 60_000,
   });
 }
 

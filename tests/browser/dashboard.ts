@@ -16,8 +16,9 @@ import type * as text from "@grafana/schema/dist/esm/raw/composable/text/panelcf
 import type * as timeseries from "@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen";
 
 /** A file in `dashboards`. */
-export interface Dashboard
-  extends Written<Omit<grafana.Dashboard, "annotations" | "panels" | "templating">> {
+export interface Dashboard extends Written<
+  Omit<grafana.Dashboard, "annotations" | "panels" | "templating">
+> {
   uid: string;
   title: string;
   description: string;
@@ -41,10 +42,9 @@ interface Row extends Written<Omit<grafana.RowPanel, "panels">> {
   panels: Panel[];
 }
 
-interface PanelOf<Kind extends string, Options, Custom = {}>
-  extends Written<
-    Omit<grafana.Panel, "fieldConfig" | "links" | "options" | "targets" | "transformations">
-  > {
+interface PanelOf<Kind extends string, Options, Custom = {}> extends Written<
+  Omit<grafana.Panel, "fieldConfig" | "links" | "options" | "targets" | "transformations">
+> {
   id: number;
   type: Kind;
   gridPos: grafana.GridPos;

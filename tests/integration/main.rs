@@ -31,6 +31,7 @@ mod page;
 mod pooled;
 mod prepared;
 mod preset;
+mod preview;
 mod registry;
 mod reload;
 mod rule;

@@ -16,6 +16,7 @@ pub mod http;
 pub mod pgbouncer;
 pub mod port;
 pub mod postgres;
+pub mod preview;
 pub mod process;
 pub mod prometheus;
 pub mod relay;

@@ -80,7 +80,8 @@ impl Browser {
             .env("HOME", home.path())
             .env("TMPDIR", home.path());
         let mut process = Process::start(command, &home.path().join("browser.log"), "TERM");
-        process.until_ready(async |_| socket.exists()).await;
+        // It is the heaviest program of all, and several may be starting.
+        process.until_ready_within(DEADLINE * 3, async |_| socket.exists()).await;
         let connection = eventually("the browser listens", async || {
             UnixStream::connect(&socket).await.expect("it connects")
         })
