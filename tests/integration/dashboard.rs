@@ -33,10 +33,11 @@ use self::viewer::{Chosen, Shown, Viewer, values};
 use crate::alert::hurried_rules;
 use crate::rule::{RULES, assert_passes};
 use crate::support::files::Files;
+use crate::support::preview::Preview;
 use crate::support::prometheus::promtool;
 use crate::support::{
-    Exporter, Fleet, PgBouncer, PoolMode, Postgres, Prometheus, eventually, eventually_within,
-    require,
+    Exporter, Fleet, PgBouncer, PoolMode, Postgres, Prometheus, Tool, eventually,
+    eventually_within, is_installed, require,
 };
 
 /// The fleet plays its rounds, and Prometheus scrapes them, while a busy machine runs other tests.
@@ -75,6 +76,9 @@ struct AllIsWell {
 const QUIET: &[AllIsWell] = &[
     AllIsWell { dashboard: "overview.json", quiet: Zero, reason: "every server and session is seen",
         places: &["Blind spots (stat), A", "Blind spots (stat), B"] },
+    AllIsWell { dashboard: "overview.json", quiet: Whatever, reason: "zeros that are drawn while nothing happens",
+        places: &["Longest hold against its limit (timeseries), B", "Longest wait against its limit (timeseries), B",
+            "Sessions behind holders by lock (timeseries), B"] },
     AllIsWell { dashboard: "overview.json", quiet: Whatever, reason: "after a minute it is 0",
         places: &["Servers (table), E"] },
     AllIsWell { dashboard: "lock.json", quiet: Whatever, reason: "few transactions write",
@@ -109,6 +113,9 @@ const QUIET: &[AllIsWell] = &[
 
 /// Of these, what no trouble that a test can make shows.
 const SPARED: &[(&str, &str)] = &[
+    ("overview.json", "Longest hold against its limit (timeseries), B"),
+    ("overview.json", "Longest wait against its limit (timeseries), B"),
+    ("overview.json", "Sessions behind holders by lock (timeseries), B"),
     ("exporter.json", "Registry (stat), C"),
     ("exporter.json", "Servers by exporter (table), G"),
     ("exporter.json", "Servers by exporter (table), H"),
@@ -258,6 +265,9 @@ async fn every_query_shows_what_the_fleet_does() {
     for dashboard in &dashboards() {
         let viewer = Viewer { prometheus, dashboard, lock: LOCKS[0], time };
         leave_answers(&viewer).await;
+        if is_installed(Tool::Node) && is_installed(Tool::Chromium) {
+            draw(dashboard).await;
+        }
         names_are_served(&viewer).await;
         for chosen in [Chosen::One, Chosen::Several, Chosen::All, Chosen::Nothing] {
             let situation = viewer.choose(chosen).await;
@@ -306,6 +316,8 @@ fn assert_sane(dashboard: &Dashboard, question: &Question<'_>, text: &str, data:
         Some("s" | "dtdurations") => HOURS,
         // A hold may last for many times its limit.
         Some("percentunit") if text.contains("_limit_seconds") => 1000.0,
+        // A rate over a few scrapes is as uneven as they are.
+        Some("percentunit") if text.contains("rate(") || text.contains("increase(") => 2.0,
         Some("percentunit") => 1.0,
         _ => f64::MAX,
     };
@@ -392,6 +404,24 @@ async fn leave_answers(viewer: &Viewer<'_>) {
     fs::write(file, answers.to_string()).expect("the target folder is ours");
 }
 
+/// Draws the answers that were left, and expects something in every panel.
+async fn draw(dashboard: &Dashboard) {
+    let answers = gallery().join(&dashboard.file);
+    let picture = answers.with_extension("png");
+    let preview = Preview::draw(&answers, &picture, &[]).await;
+    let drawn: BTreeSet<i64> =
+        preview.panels.iter().filter(|panel| panel.drawn).map(|panel| panel.id.into()).collect();
+    let blank: Vec<&String> = dashboard
+        .panels()
+        .filter(|panel| !drawn.contains(&panel.id))
+        .map(|panel| &panel.title)
+        .collect();
+    assert!(blank.is_empty(), "{}: blank are {blank:?}: {:#?}", dashboard.file, preview.panels);
+    let png = fs::read(picture).expect("it was drawn");
+    let height = u32::from_be_bytes(png[20..24].try_into().expect("four bytes"));
+    assert!(png.starts_with(b"\x89PNG") && height > 1000, "{height}");
+}
+
 /// The numbers of the overview that are read first, while nothing is held.
 const READ_ZERO: [&str; 9] = [
     "Blind spots (stat), A",
@@ -424,6 +454,37 @@ async fn numbers(prometheus: &Prometheus, began: f64) -> BTreeMap<String, Vec<f6
     numbers
 }
 
+/// Panels without any series where nothing was held in the time shown: lists of those who held or
+/// waited, and what is told of registered keys and of finished waits alone.
+const EMPTY_WHEN_QUIET: [&str; 6] = [
+    "overview.json, Most hold time by application",
+    "overview.json, Most wait time by application",
+    "lock.json, Last held",
+    "lock.json, Last held over time",
+    "lock.json, Mean duration of holds and waits",
+    "lock.json, Wait durations",
+];
+
+async fn empty_panels(prometheus: &Prometheus, began: f64) -> Vec<String> {
+    let time = (began, prometheus.now().await);
+    let mut empty = Vec::new();
+    for dashboard in &dashboards() {
+        let viewer = Viewer { prometheus, dashboard, lock: "unregistered", time };
+        let situation = viewer.choose(Chosen::All).await;
+        let mut shown: BTreeMap<&str, Shown> = BTreeMap::new();
+        for question in &dashboard.questions() {
+            if let Asker::Panel(panel, _) = question.asker {
+                let most = shown.entry(&panel.title).or_insert(Shown::Nothing);
+                *most = (*most).max(Shown::of(&viewer.ask(question, &situation).await.1));
+            }
+        }
+        let is_empty = |(_, shown): &(&str, Shown)| *shown == Shown::Nothing;
+        let of_it = shown.into_iter().filter(is_empty);
+        empty.extend(of_it.map(|(title, _)| format!("{}, {title}", dashboard.file)));
+    }
+    empty
+}
+
 /// With a pair of exporters, as one has them so that one is always there.
 #[tokio::test]
 async fn a_quiet_server_reads_zero_and_one_that_nobody_sees_does_not() {
@@ -452,6 +513,12 @@ async fn a_quiet_server_reads_zero_and_one_that_nobody_sees_does_not() {
         for (place, values) in &numbers {
             assert_eq!(values.len(), 1, "{place}");
         }
+    })
+    .await;
+
+    let quiet_since = prometheus.now().await;
+    eventually("no panel is empty for being quiet", async || {
+        assert_eq!(empty_panels(&prometheus, quiet_since).await, EMPTY_WHEN_QUIET);
     })
     .await;
 
