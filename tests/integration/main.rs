@@ -11,6 +11,7 @@ mod blocking;
 mod busy;
 mod chain;
 mod check;
+mod demo;
 mod event;
 mod explain;
 mod fault;
