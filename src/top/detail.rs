@@ -4,19 +4,19 @@
 //! Pure. Longer lines are broken, so that nothing is cut off here.
 
 use super::app::App;
-use super::column::{
-    Cell, Tone, application, render_age, render_application, render_client, render_held,
-    render_waited, title,
-};
 use super::history::{render_event, render_moment};
-use super::list::{Row, fold_title, keys_of};
-use super::row::{FoldId, Party, What};
 use super::screen::{tell, wrap_all};
-use super::tree::{self, Family};
 use crate::duration::render_duration;
 use crate::key::Key;
 use crate::registry::Limit;
 use crate::snapshot::{Blocker, Detail, Finding, Holder, Lock, Server, Session, Waiter};
+use crate::table::column::{
+    Cell, Tone, application, render_age, render_application, render_client, render_held,
+    render_waited, title,
+};
+use crate::table::list::{Row, fold_title, keys_of};
+use crate::table::row::{FoldId, Party, What};
+use crate::table::tree::{self, Family};
 
 /// Of a long list, so many are shown.
 const LISTED: usize = 20;
@@ -28,8 +28,8 @@ pub fn lines(app: &App, columns: usize) -> Vec<Vec<Cell>> {
         return wrap_all(&[Cell { text: gone.to_owned(), tone: Tone::Plain }], columns);
     };
     let all = app.watched();
-    let Some(watched) = row.place.watched(all) else { return Vec::new() };
-    let mut text = Text { app, server: &watched.server, cells: Vec::new() };
+    let Some(server) = row.place.server(all) else { return Vec::new() };
+    let mut text = Text { app, server, cells: Vec::new() };
     match (&row.place.what, row.place.lock(all), row.place.party(all)) {
         (What::Fold(keys), ..) => {
             if let Some(fold) = &row.fold {

@@ -3,9 +3,9 @@
 //! Pure. An event happened between two polls; its line has the time of the poll that showed it. What
 //! others call themselves is written so that it stays in its line.
 
-use super::column::{application, render_age};
 use crate::printable::visible;
 use crate::snapshot::{Event, EventParty, parse_events};
+use crate::table::column::{application, render_age};
 use crate::timestamp::Timestamp;
 
 /// The past of a key, the newest first, or why it is not known.

@@ -5,9 +5,9 @@ use crate::duration::render_duration;
 use crate::finding::Severity;
 use crate::printable::width;
 use crate::snapshot::{LockTable, Server};
+use crate::table::column::{Cell, Tone, ViewKind, render_age};
 use crate::timestamp::Timestamp;
 use crate::top::app::{App, Screen};
-use crate::top::column::{Cell, Tone, ViewKind, render_age};
 use crate::top::source::Watched;
 
 /// Of several servers so many have a line of their own; the lost ones first.

@@ -5,9 +5,9 @@ use super::wrap_all;
 use crate::finding::Severity;
 use crate::printable::width;
 use crate::snapshot::{Finding, Holder};
+use crate::table::column::{Cell, Subject, Tone, application, render_held, title};
+use crate::table::row::What;
 use crate::top::app::{App, Screen};
-use crate::top::column::{Cell, Subject, Tone, application, render_held, title};
-use crate::top::row::What;
 
 /// So many lines at most.
 const MOST: usize = 5;
