@@ -8,6 +8,7 @@ pub mod column;
 pub mod filter;
 pub mod list;
 pub mod row;
+pub mod tell;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tree;

@@ -26,7 +26,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
 use self::palette::Palette;
-pub(super) use self::strip::tell;
 use super::app::{App, Screen};
 use super::detail;
 use crate::printable::{fit, visible, width};
