@@ -37,6 +37,7 @@
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
+//! | [`page`] | the status page: snapshot → HTML, small however many locks there are | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
@@ -124,6 +125,7 @@ pub mod inspector;
 pub mod poller;
 
 pub mod metrics;
+pub mod page;
 pub mod server;
 
 pub mod serve;

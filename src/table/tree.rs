@@ -368,6 +368,11 @@ fn hang(rows: &mut [Row]) {
 }
 
 impl Branch {
+    /// How far in it stands: the deepest stand under each other.
+    pub fn shown_depth(&self) -> usize {
+        self.depth.min(DEEPEST)
+    }
+
     /// The lines that a row hangs on, drawn with these characters or, where the terminal has no such,
     /// with plain ones.
     pub fn guides(&self, is_ascii: bool) -> String {
