@@ -6,10 +6,11 @@
 //!     --pooler postgresql://postgres@127.0.0.1:6432/app
 //! ```
 //!
-//! One function per system, numbered S1 and on; each plays one round of some seconds, over
-//! connections of its own, and is played again until the fleet ends. They need no table and leave
-//! nothing behind but the databases `app` and `app2`. Names for most of the keys are in
-//! `fleet-registry.yaml`; the others are unregistered on purpose.
+//! One function per system, numbered S1 and on; each plays one round over connections of its own,
+//! and is played again until the fleet ends. A round takes some seconds, or some minutes where the
+//! point is how long something lasts. All that stays is the databases `app` and `app2`: the table
+//! that migrations alter and the transaction that somebody forgets prepared are taken away again.
+//! Names for most of the keys are in `fleet-registry.yaml`; the others are unregistered on purpose.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 mod key {
     /// S1. 6110350855857795459.
     pub const CRON: &str = "hashtextextended('cron:recalc-reward-points', 0)";
+    /// S1. A job that does not run.
+    pub const STATEMENTS: &str = "hashtextextended('cron:send-statements', 0)";
     /// S2. Unregistered: addresses of people do not belong into a registry.
     pub const SIGNUP: &str = "hashtextextended('signup:' || lower('An@Example.com'), 0)";
     /// S3.
@@ -62,9 +65,25 @@ mod key {
     pub const TENANT: &str = "99";
     /// S15. Tenant 5 and resource 42 packed into one number, 21474836522.
     pub const TENANT_RESOURCE: &str = "(5::bigint << 32) | 42";
+    /// S16. Whoever holds it maintains the queues.
+    pub const LEADER: &str = "hashtext('boss-leader')";
+    /// S16. As pg-boss makes it for its schema, so that a preset names it.
+    pub const BOSS_SCHEMA: &str = "('x' || encode(sha224((current_database() || '.pgboss.pgboss')::bytea), 'hex'))\
+         ::bit(64)::bigint";
     /// S17. Rows that a batch locks one by one.
     pub const BATCH: [&str; 3] = ["1700001", "1700002", "1700003"];
+    /// S19. Whoever holds it migrates the schema.
+    pub const MIGRATION: &str = "1919";
+    /// S19. Whoever holds it rolls out a release.
+    pub const DEPLOYMENT: &str = "hashtextextended('deploy:shop', 0)";
+    /// S19. The same as the migration's, of another program, in `app2`.
+    pub const REPORTS_MIGRATION: &str = "hashtextextended('migrate:reports', 0)";
+    /// Held by a transaction that is prepared.
+    pub const PAYOUT: &str = "hashtextextended('payout:run', 0)";
 }
+
+/// The name of the transaction that is prepared and forgotten.
+const FORGOTTEN: &str = "payout-2041";
 
 /// Plays applications that take advisory locks, against a PostgreSQL server.
 #[derive(Clone, Debug, Parser)]
@@ -102,7 +121,7 @@ async fn main() -> anyhow::Result<()> {
     run(options, end).await
 }
 
-/// Plays every system until `end`, then takes the leaked locks back.
+/// Plays every system until `end`, then takes back what would stay.
 pub async fn run(
     options: Options,
     end: impl Future<Output = std::io::Result<()>>,
@@ -133,39 +152,61 @@ pub async fn run(
             })+
         };
     }
-    play!(s1_cron, s2_signup, s4_settlement, s5_ledger, s6_alike, s6_extremes, s7_report);
-    play!(s8_rows, s8_limit, s9_transfers, s10_inventory, s13_tenant, s13_bare_tenant, s15_packed);
-    play!(s17_batches);
+    play!(s1_cron, s1_statements, s2_signup, s4_settlement, s5_ledger, s6_alike, s6_extremes);
+    play!(s7_report, s8_rows, s8_limit, s9_transfers, s10_inventory, s13_tenant, s13_bare_tenant);
+    play!(s15_packed, s16_leader, s17_batches, s19_migration, s19_index, prepared_payout);
     if pooler {
         play!(s3_pooled_signup, s12_billing);
     }
     end.await?;
     systems.shutdown().await;
-    settle("the way home", end_lasting_holders(&servers).await).await;
+    settle("the way home", clean_up(&servers).await).await;
     report("the fleet went home");
     Ok(())
 }
 
 /// S1: three pods run one cron job, each on a connection of its own. One wins and works; the
-/// others are told so and leave, and of them no trace stays.
+/// others are told so and leave, and of them no trace stays. In one night of three the clock of a
+/// pod is slow: it finds the lock free again, and the job runs twice.
 async fn s1_cron(servers: &Servers) -> Result {
     let pods = ["pod-a", "pod-b", "pod-c"];
+    let lock = format!("SELECT pg_try_advisory_lock({})", key::CRON);
     // Another pod comes first each night.
     for first in 0..pods.len() {
         let mut winner = None;
         for turn in 0..pods.len() {
             let pod = servers.app(pods[(first + turn) % pods.len()]).await?;
-            if pod.is_true(&format!("SELECT pg_try_advisory_lock({})", key::CRON)).await? {
+            if pod.is_true(&lock).await? {
                 winner = Some(pod);
             }
         }
-        seconds(8).await;
+        seconds(5).await;
         if let Some(pod) = winner {
             pod.unlock(key::CRON).await?;
         }
-        seconds(2).await;
+        seconds(1).await;
+        if first == 0 {
+            let late = servers.app("pod-c").await?;
+            if late.is_true(&lock).await? {
+                seconds(5).await;
+                late.unlock(key::CRON).await?;
+            }
+            seconds(1).await;
+        }
+        seconds(6).await;
     }
     Ok(())
+}
+
+/// S1: a job that ran once, and then for many nights not at all: its pod is up, its clock is not.
+async fn s1_statements(servers: &Servers) -> Result {
+    let pod = servers.app("pod-b").await?;
+    seconds(5).await;
+    if pod.is_true(&format!("SELECT pg_try_advisory_lock({})", key::STATEMENTS)).await? {
+        seconds(5).await;
+        pod.unlock(key::STATEMENTS).await?;
+    }
+    pod.stay(300).await
 }
 
 /// S2: one person signs up twice at once. The second request waits for the first, and where it
@@ -228,8 +269,8 @@ async fn s4_settlement(servers: &Servers) -> Result {
     Ok(())
 }
 
-/// S5: one session locks three times and unlocks twice. It still holds the lock, and how often is
-/// nowhere to be seen.
+/// S5: one session locks three times and unlocks twice. It goes on to hold the lock for as long as it
+/// lives, and how often is nowhere to be seen.
 async fn s5_ledger(servers: &Servers) -> Result {
     let ledger = servers.app("ledger-close").await?;
     for _ in 0..3 {
@@ -238,8 +279,8 @@ async fn s5_ledger(servers: &Servers) -> Result {
     for _ in 0..2 {
         ledger.unlock(key::LEDGER).await?;
     }
-    seconds(8).await;
-    ledger.unlock(key::LEDGER).await?;
+    ledger.stay(300).await?;
+    drop(ledger);
     seconds(2).await;
     Ok(())
 }
@@ -282,7 +323,7 @@ async fn s7_report(servers: &Servers) -> Result {
     let read = format!("SELECT pg_advisory_lock_shared({})", key::REPORT);
     old_reader.run(&read).await?;
     let old_reader_works = async {
-        seconds(6).await;
+        old_reader.run("SELECT pg_sleep(6)").await?;
         old_reader.run("SELECT pg_advisory_unlock_all()").await
     };
     let writer_waits = async {
@@ -382,22 +423,31 @@ async fn lock_in_order<'a>(
 async fn s10_inventory(servers: &Servers) -> Result {
     let holder = servers.app("inventory-sync").await?;
     holder.run(&format!("SELECT pg_advisory_lock({})", key::INVENTORY)).await?;
-    let shop = async {
-        loop {
-            let checkout = servers.app("checkout").await?;
-            checkout.run("SET lock_timeout = '2s'").await?;
-            match checkout.run(&format!("SELECT pg_advisory_lock({})", key::INVENTORY)).await {
-                Err(error) if is_expected(&error) => {}
-                outcome => return outcome,
-            }
-            sleep(Duration::from_millis(300)).await;
-        }
-    };
-    // The shop goes on, so only an error of its own ends it before the holder is done.
-    timeout(Duration::from_secs(12), shop).await.unwrap_or(Ok(()))?;
+    tokio::select! {
+        synced = holder.run("SELECT pg_sleep(12)") => synced?,
+        checkout = lock_at_last(servers, "checkout", key::INVENTORY, "2s") => drop(checkout?),
+    }
     holder.unlock(key::INVENTORY).await?;
     seconds(2).await;
     Ok(())
+}
+
+/// Waits for a key only so long at a time, on a new connection each, until it has it.
+async fn lock_at_last(
+    servers: &Servers,
+    application: &str,
+    key: &str,
+    patience: &str,
+) -> Result<App> {
+    loop {
+        let app = servers.app(application).await?;
+        app.run(&format!("SET lock_timeout = '{patience}'")).await?;
+        match app.run(&format!("SELECT pg_advisory_lock({key})")).await {
+            Err(error) if is_expected(&error) => {}
+            outcome => return outcome.map(|()| app),
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
 }
 
 /// S12: nightly billing on three servers, moved behind a pooler. All three are given the lock,
@@ -470,6 +520,22 @@ async fn s15_packed(servers: &Servers) -> Result {
     Ok(())
 }
 
+/// S16: a queue of jobs in the manner of pg-boss. Whoever comes looks after the schema, then leads.
+/// The leader's connection dies, and the next one comes much later.
+async fn s16_leader(servers: &Servers) -> Result {
+    for application in ["boss-a", "boss-b"] {
+        let boss = servers.app(application).await?;
+        boss.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({})", key::BOSS_SCHEMA)).await?;
+        seconds(1).await;
+        boss.run("COMMIT").await?;
+        boss.run(&format!("SELECT pg_advisory_lock({})", key::LEADER)).await?;
+        boss.stay(15).await?;
+        drop(boss);
+        seconds(12).await;
+    }
+    Ok(())
+}
+
 /// S17: two batches fetch the same rows and lock them one by one, the one in ascending order of id,
 /// the other in descending. They meet in the middle.
 async fn s17_batches(servers: &Servers) -> Result {
@@ -478,6 +544,92 @@ async fn s17_batches(servers: &Servers) -> Result {
     let descending = lock_in_order(servers, "batch-descending", descending);
     of_whom_one_fails(ascending, descending).await?;
     seconds(2).await;
+    Ok(())
+}
+
+/// S19: one process of many migrates the schema, and it hangs. Somebody has read the table in a
+/// console and gone to lunch in the middle of a transaction; the migration waits for the table, the
+/// pods and a deployment for the migration, and the next deployment for that one.
+async fn s19_migration(servers: &Servers) -> Result {
+    let console = servers.app("psql").await?;
+    console.run("DROP TABLE IF EXISTS purchase; CREATE TABLE purchase (id bigint)").await?;
+    console.run("BEGIN; SELECT count(*) FROM purchase").await?;
+    let migrate = servers.app("shop-migrate").await?;
+    migrate.run(&format!("SELECT pg_advisory_lock({})", key::MIGRATION)).await?;
+    let deploy = servers.app("deploy-1841").await?;
+    deploy.run(&format!("SELECT pg_advisory_lock({})", key::DEPLOYMENT)).await?;
+    let next_deploy = servers.app("deploy-1842").await?;
+
+    let lunch = async {
+        seconds(50).await;
+        console.run("ROLLBACK").await
+    };
+    let migrates = async {
+        migrate.run("ALTER TABLE purchase ADD COLUMN paid boolean").await?;
+        migrate.unlock(key::MIGRATION).await
+    };
+    let pod_starts =
+        async { lock_at_last(servers, "shop-web", key::MIGRATION, "10s").await.map(drop) };
+    let deploys = async {
+        seconds(1).await;
+        deploy.run(&format!("SELECT pg_advisory_lock({})", key::MIGRATION)).await?;
+        deploy.run("SELECT pg_advisory_unlock_all()").await
+    };
+    let deploys_next = async {
+        seconds(2).await;
+        next_deploy.run(&format!("SELECT pg_advisory_lock({})", key::DEPLOYMENT)).await?;
+        next_deploy.unlock(key::DEPLOYMENT).await
+    };
+    tokio::try_join!(lunch, migrates, pod_starts, deploys, deploys_next)?;
+    console.run("DROP TABLE purchase").await?;
+    seconds(3).await;
+    Ok(())
+}
+
+/// S19: the process that migrates keeps its lock on one connection and builds an index on another.
+/// The build waits for the snapshot of a process that waits for the lock: a circle which closes in
+/// the program, so that no server sees a deadlock. It lasts until the one that waits gives up.
+async fn s19_index(servers: &Servers) -> Result {
+    let connect = |application| App::connect(&servers.direct, "app2", application);
+    let keeper = connect("reports-migrate").await?;
+    let builder = connect("reports-migrate").await?;
+    let worker = connect("reports-worker").await?;
+    keeper.run("DROP TABLE IF EXISTS purchase; CREATE TABLE purchase (id bigint)").await?;
+    let lock = format!("SELECT pg_advisory_lock({})", key::REPORTS_MIGRATION);
+    keeper.run(&lock).await?;
+    worker.run("SET lock_timeout = '15s'").await?;
+    let builds = async {
+        seconds(1).await;
+        builder.run("CREATE INDEX CONCURRENTLY ON purchase (id)").await
+    };
+    of_whom_one_fails(worker.run(&lock), builds).await?;
+    keeper.unlock(key::REPORTS_MIGRATION).await?;
+    keeper.run("DROP TABLE purchase").await?;
+    seconds(3).await;
+    Ok(())
+}
+
+/// A transaction is prepared for a commit in two phases, and its coordinator is gone. No session
+/// holds the lock, and no end of a session frees it.
+async fn prepared_payout(servers: &Servers) -> Result {
+    let coordinator = servers.app("payout-coordinator").await?;
+    let most = coordinator.value("SHOW max_prepared_transactions").await?;
+    if most.as_deref() == Some("0") {
+        std::future::pending::<()>().await;
+    }
+    coordinator.forget_prepared().await?;
+    let lock = format!("SELECT pg_advisory_xact_lock({})", key::PAYOUT);
+    coordinator.run(&format!("BEGIN; {lock}")).await?;
+    coordinator.run(&format!("PREPARE TRANSACTION '{FORGOTTEN}'")).await?;
+    drop(coordinator);
+    let worker = servers.app("payout-worker").await?;
+    let operator = servers.app("operator").await?;
+    let operator_notices = async {
+        seconds(60).await;
+        operator.forget_prepared().await
+    };
+    tokio::try_join!(worker.run(&lock), operator_notices)?;
+    seconds(3).await;
     Ok(())
 }
 
@@ -563,9 +715,27 @@ impl App {
         self.run(&format!("SELECT pg_advisory_unlock({key})")).await
     }
 
+    /// Does nothing for so long, unless the server ends the connection before.
+    async fn stay(&self, number: u64) -> Result {
+        for _ in 0..number {
+            anyhow::ensure!(!self.client.is_closed(), "the connection is closed");
+            seconds(1).await;
+        }
+        Ok(())
+    }
+
     /// Ends the statement that runs on this connection.
     async fn cancel(&self) -> Result {
         Ok(self.client.cancel_token().cancel_query(NoTls).await?)
+    }
+
+    /// What an operator does about a transaction that nobody will finish, where it is there.
+    async fn forget_prepared(&self) -> Result {
+        let is_there = format!("SELECT true FROM pg_prepared_xacts WHERE gid = '{FORGOTTEN}'");
+        if self.is_true(&is_there).await? {
+            self.run(&format!("ROLLBACK PREPARED '{FORGOTTEN}'")).await?;
+        }
+        Ok(())
     }
 
     /// What an operator does about a lock that nobody will release: end the backends that hold it.
@@ -603,15 +773,20 @@ async fn create_database(servers: &Servers, database: &str) -> Result {
     Ok(())
 }
 
-/// Ends what would outlive the fleet: locks that a pooler keeps, and sessions that wait for each
-/// other, of which the server would notice only later that their clients are gone.
-async fn end_lasting_holders(servers: &Servers) -> Result {
+/// Takes away what would outlive the fleet: locks that a pooler keeps, sessions that wait for each
+/// other or work on, of which the server would notice only later that their clients are gone, what
+/// is prepared, and tables.
+async fn clean_up(servers: &Servers) -> Result {
     let operator = servers.app("operator").await?;
+    let working = [key::POOLED_SIGNUP, key::BILLING, key::REPORT, key::INVENTORY];
     let waiting = key::ACCOUNTS.into_iter().chain(key::BATCH);
-    for key in [key::POOLED_SIGNUP, key::BILLING].into_iter().chain(waiting) {
+    for key in working.into_iter().chain(waiting) {
         operator.end_holders(key).await?;
     }
-    Ok(())
+    operator.forget_prepared().await?;
+    operator.run("DROP TABLE IF EXISTS purchase").await?;
+    let operator = App::connect(&servers.direct, "app2", "operator").await?;
+    operator.run("DROP TABLE IF EXISTS purchase").await
 }
 
 /// Whether it went well; if not, says so in a line and pauses, since servers restart.

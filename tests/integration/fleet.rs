@@ -17,13 +17,22 @@ const LOCKS: &str = "
         WHERE locktype = 'advisory'
     ),
     held AS (SELECT * FROM lock WHERE granted),
+    blocked AS (
+        SELECT a.application_name AS app, b.application_name AS by, b.state AS by_state
+        FROM pg_stat_activity a JOIN pg_stat_activity b ON b.pid = ANY (pg_blocking_pids(a.pid))
+    ),
     awaited AS (SELECT * FROM lock WHERE NOT granted)
     SELECT ";
 
-const SCENES: [(&str, &str); 17] = [
+const SCENES: [(&str, &str); 22] = [
     (
         "S1: one pod holds the cron job's key",
         "count(*) = 1 FROM held WHERE key = '6110350855857795459' AND app LIKE 'pod-_'",
+    ),
+    (
+        "S1: a pod runs a job that will not run again",
+        "count(*) = 1 FROM held WHERE app = 'pod-b'
+         AND key = hashtextextended('cron:send-statements', 0)::text",
     ),
     (
         "S2: one sign-up holds, the other waits",
@@ -85,16 +94,38 @@ const SCENES: [(&str, &str); 17] = [
     ),
     ("S15: a packed key is held", "count(*) = 1 FROM held WHERE key = '21474836522'"),
     (
+        "S16: somebody leads",
+        "count(*) = 1 FROM held WHERE key = hashtext('boss-leader')::text AND app LIKE 'boss-_'",
+    ),
+    (
         "S17: two batches wait for each other's rows",
         "count(*) = 2 FROM awaited WHERE app IN ('batch-ascending', 'batch-descending')
          AND key BETWEEN '1700001' AND '1700003'",
+    ),
+    (
+        "S19: one deployment waits for another, that for a migration, and that for a lunch break",
+        "EXISTS (SELECT FROM blocked JOIN blocked before ON before.app = blocked.by
+         JOIN blocked first ON first.app = before.by
+         WHERE blocked.app = 'deploy-1842' AND before.app = 'deploy-1841'
+         AND first.app = 'shop-migrate' AND first.by = 'psql'
+         AND first.by_state = 'idle in transaction')",
+    ),
+    (
+        "S19: an index build waits for who waits for the lock of its own program",
+        "EXISTS (SELECT FROM blocked JOIN blocked before ON before.app = blocked.by
+         WHERE blocked.app = 'reports-migrate' AND before.app = 'reports-worker'
+         AND before.by = 'reports-migrate' AND before.by_state = 'idle')",
+    ),
+    (
+        "a worker waits for a prepared transaction",
+        "EXISTS (SELECT FROM awaited WHERE app = 'payout-worker' AND pg_blocking_pids(pid) = '{0}')",
     ),
 ];
 
 #[tokio::test]
 async fn every_scene_is_played_and_played_again_after_a_restart() {
     require!(Postgres, PgBouncer);
-    let mut postgres = Postgres::start().await;
+    let mut postgres = Postgres::builder().setting("max_prepared_transactions", 10).start().await;
     let pooler = PgBouncer::start(&postgres, PoolMode::Transaction, 5).await;
     let fleet = Fleet::start(&postgres, Some(&pooler));
     every_scene_is_seen(&postgres).await;
@@ -102,12 +133,20 @@ async fn every_scene_is_played_and_played_again_after_a_restart() {
     every_scene_is_seen(&postgres).await;
     fleet.end().await;
 
-    let observer = postgres.session("observer").await;
-    eventually("the fleet leaves no lock behind", async || {
-        let left = observer.rows(&format!("{LOCKS} app, key FROM lock")).await;
-        assert!(left.is_empty(), "{left:?}");
-    })
-    .await;
+    for database in ["app", "app2"] {
+        let observer = postgres.session_in(database, "observer").await;
+        eventually("the fleet leaves nothing behind", async || {
+            for what in [
+                "pid, classid, objid FROM pg_locks WHERE locktype = 'advisory'",
+                "gid FROM pg_prepared_xacts",
+                "relname FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+            ] {
+                let left = observer.rows(&format!("SELECT {what}")).await;
+                assert!(left.is_empty(), "{what}: {left:?}");
+            }
+        })
+        .await;
+    }
 }
 
 async fn every_scene_is_seen(postgres: &Postgres) {

@@ -199,6 +199,9 @@ fn fleet_keys() -> Vec<(&'static str, Key)> {
         4242,
         99,
         (5 << 32) | 42,
+        -663_048_221,
+        1919,
+        -2_009_229_123_736_490_489,
     ];
     let pairs = [(0, 1), (i32::MIN, i32::MAX), (-1, -1), (7, 99)];
     let mut keys: Vec<_> =
@@ -206,6 +209,7 @@ fn fleet_keys() -> Vec<(&'static str, Key)> {
     keys.extend(pairs.map(|(first, second)| Key::pair(first, second)));
     let mut keys: Vec<_> = keys.into_iter().map(|key| ("app", key)).collect();
     keys.push(("app2", Key::bigint(42)));
+    keys.push(("app2", Key::bigint(-2_537_241_598_836_690_277)));
     keys
 }
 
