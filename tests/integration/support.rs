@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the test bed offers whole vocabularies; not every word is used yet")]
 
 pub mod alertmanager;
+pub mod browser;
 pub mod exporter;
 pub mod files;
 pub mod fleet;
@@ -15,6 +16,7 @@ pub mod http;
 pub mod pgbouncer;
 pub mod port;
 pub mod postgres;
+pub mod preview;
 pub mod process;
 pub mod prometheus;
 pub mod relay;
@@ -40,6 +42,7 @@ use futures_util::FutureExt as _;
 #[allow(unused_imports, reason = "tests name the parts they use from here")]
 pub use self::{
     alertmanager::{Alertmanager, Catcher},
+    browser::{Browser, Page, Scheme, View},
     exporter::{Exporter, locks},
     fleet::Fleet,
     pgbouncer::{PgBouncer, PoolMode},
@@ -91,6 +94,10 @@ pub enum Tool {
     Jq,
     /// Python's client of Prometheus, whose parser of OpenMetrics is the reference.
     OpenMetricsParser,
+    /// The browser.
+    Chromium,
+    /// What runs the scripts in `tests/browser`, with the packages that they ask for.
+    Node,
 }
 
 impl Tool {
@@ -109,6 +116,10 @@ impl Tool {
             Tool::Tmux => find_program("tmux"),
             Tool::Jq => find_program("jq"),
             Tool::OpenMetricsParser => prometheus::find_openmetrics_parser(),
+            Tool::Chromium => {
+                ["chromium", "chromium-browser", "google-chrome"].into_iter().find_map(find_program)
+            }
+            Tool::Node => browser::find_node(),
         }
     }
 

@@ -7,8 +7,8 @@ use rustix::process::Signal;
 
 use crate::support::files::Files;
 use crate::support::{
-    PgBouncer, PoolMode, Postgres, Prometheus, Relay, Session, Terminal, eventually_within, http,
-    prometheus, require,
+    Browser, Exporter, PgBouncer, PoolMode, Postgres, Prometheus, Relay, Scheme, Session, Terminal,
+    View, eventually_within, http, prometheus, require,
 };
 
 #[tokio::test]
@@ -199,4 +199,114 @@ async fn a_program_in_a_terminal_is_told_of_its_size_and_can_be_stopped_and_kill
     terminal.until_shows(&["15 50"]).await;
     terminal.signal("KILL");
     assert_eq!(terminal.until_ended().await, 128 + Signal::KILL.as_raw());
+}
+
+/// Something of each kind that the tests of pages look for.
+const PAGE: &str = "<!doctype html><title>A page</title>
+    <meta http-equiv=content-security-policy content=\"script-src 'none'; img-src *\">
+    <style>p { display: none } div { width: 3000px; height: 3000px }
+    @media (prefers-color-scheme: dark) { .dark { display: block } }
+    @media (prefers-reduced-motion) { .still { display: block } }</style>
+    <h1>Locks</h1><p class=dark>Dark</p><p class=still>Still</p>
+    <details><summary>More</summary><div>Wide</div></details><button aria-label=Count>1</button>";
+
+#[tokio::test]
+async fn a_page_is_seen_as_its_reader_sees_it() {
+    require!(Chromium, Node);
+    let files = Files::new();
+    let url = format!("file://{}", files.write("page.html", PAGE));
+    let browser = Browser::start().await;
+    for (scheme, script, reduced_motion, text) in [
+        (Scheme::Dark, false, true, "Locks\n\nDark\n\nStill\n\nMore\n1"),
+        (Scheme::Light, true, false, "Locks\nMore\n1"),
+    ] {
+        let view = View { width: 390, height: 600, scheme, script, reduced_motion };
+        let page = browser.open(&url, view).await;
+        assert_eq!(page.text().await, text);
+        assert_eq!(page.eval::<[u32; 2]>("[innerWidth, innerHeight]").await, [390, 600]);
+        page.resize(500, 300).await;
+        assert_eq!(page.eval::<u32>("innerWidth").await, 500);
+        assert_eq!(page.errors().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_used_by_keyboard_and_mouse_and_drawn_whole() {
+    require!(Chromium, Node);
+    let files = Files::new();
+    let url = format!("file://{}", files.write("page.html", PAGE));
+    let browser = Browser::start().await;
+    let page = browser.open(&url, View { script: false, ..View::default() }).await;
+    let tree = page.accessibility().await;
+    assert!(tree.contains("\n  heading \"Locks\" level=1\n"), "{tree}");
+    assert!(tree.contains("DisclosureTriangle \"More\" expanded=false"), "{tree}");
+    assert!(tree.contains("button \"Count\""), "{tree}");
+
+    page.press("Tab").await;
+    page.press("Enter").await;
+    page.wait_for("document.querySelector('details').open").await;
+    assert!(page.text().await.contains("Wide"));
+    let picture = files.path("page.png");
+    page.screenshot(&picture).await;
+    let picture = std::fs::read(picture).expect("it was drawn");
+    // A PNG begins with its signature and a header with its width and height.
+    let number = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
+    assert!(picture.starts_with(b"\x89PNG") && number(16) >= 3000 && number(20) >= 3000);
+
+    page.click("summary").await;
+    page.wait_for("!document.querySelector('details').open").await;
+    page.click("summary").await;
+    page.reload().await;
+    assert!(!page.text().await.contains("Wide"));
+}
+
+#[tokio::test]
+async fn what_goes_wrong_on_a_page_is_told() {
+    require!(Chromium, Node);
+    let files = Files::new();
+    let browser = Browser::start().await;
+    for (name, html, error) in [
+        ("refused.html", format!("{PAGE}<script>1</script>"), "Content Security Policy"),
+        ("thrown.html", "<script>nowhere()</script>".to_owned(), "nowhere is not defined"),
+        ("said.html", "<script>console.error('said')</script>".to_owned(), "said"),
+        ("missing.html", format!("{PAGE}<img src=missing.png>"), "ERR_FILE_NOT_FOUND"),
+    ] {
+        let url = format!("file://{}", files.write(name, &html));
+        let page = browser.open(&url, View::default()).await;
+        let errors = page.errors().await;
+        assert!(matches!(&*errors, [one] if one.contains(error)), "{name}: {errors:?}");
+        let is_asked_for = name == "missing.html";
+        let missing = format!("file://{}", files.path("missing.png").display());
+        assert_eq!(page.requests().await.contains(&missing), is_asked_for, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_the_exporter_is_opened_with_its_headers() {
+    require!(Chromium, Node);
+    let exporter = Exporter::serve(&["--dsn", "host=127.0.0.1 port=1"]).await;
+    let browser = Browser::start().await;
+    let page = browser.open(&exporter.url(), View::default()).await;
+    assert_eq!(page.status().await, 200);
+    assert!(page.headers().await["content-type"].starts_with("text/html"));
+    assert_eq!(page.requests().await[0], format!("{}/", exporter.url()));
+    page.close().await;
+}
+
+#[tokio::test]
+async fn a_browser_leaves_nothing_running() {
+    require!(Chromium, Node);
+    let browser = Browser::start().await;
+    let page = browser.open("about:blank", View::default()).await;
+    assert_eq!(page.eval::<u32>("1 + 1").await, 2);
+    let home = browser.home().to_owned();
+    let is_used = |home: &std::path::Path| {
+        let processes = std::fs::read_dir("/proc").expect("there are processes").flatten();
+        let command = |process: std::fs::DirEntry| std::fs::read(process.path().join("cmdline"));
+        let home = home.to_str().expect("it is text");
+        processes.flat_map(command).any(|line| String::from_utf8_lossy(&line).contains(home))
+    };
+    assert!(is_used(&home));
+    drop(browser);
+    assert!(!is_used(&home) && !home.exists());
 }

@@ -57,8 +57,17 @@ impl Process {
     }
 
     /// Waits until it is ready by the caller's measure; panics with its log if it ends before.
-    pub async fn until_ready(&mut self, mut is_ready: impl AsyncFnMut(&Process) -> bool) {
-        let waiting = tokio::time::timeout(DEADLINE, async {
+    pub async fn until_ready(&mut self, is_ready: impl AsyncFnMut(&Process) -> bool) {
+        self.until_ready_within(DEADLINE, is_ready).await;
+    }
+
+    /// The same with a deadline of one's own.
+    pub async fn until_ready_within(
+        &mut self,
+        deadline: Duration,
+        mut is_ready: impl AsyncFnMut(&Process) -> bool,
+    ) {
+        let waiting = tokio::time::timeout(deadline, async {
             while !is_ready(self).await {
                 if let Some(status) = self.exit_status() {
                     panic!(
@@ -72,7 +81,7 @@ impl Process {
         })
         .await;
         if waiting.is_err() {
-            panic!("{} is not ready after {DEADLINE:?}:\n{}", self.name, self.log());
+            panic!("{} is not ready after {deadline:?}:\n{}", self.name, self.log());
         }
     }
 
