@@ -27,6 +27,7 @@
 //! | [`order`] | in which order sessions take their keys; pairs of keys taken in both orders | |
 //! | [`finding`] | one rule for each finding: when, about whom, the sentence, the remedy | |
 //! | [`snapshot`] | the JSON snapshot as values: drawn from views, written and read | |
+//! | [`table`] | snapshots → lines for people: rows, columns, folds, filters, the tree of who waits for whom | |
 //! | [`event`] | what happened between polls, in a bounded history, and its JSON | |
 //! | [`fold`] | one server: those above in their order | |
 //! | [`memory`] | what of one server outlasts a restart, as plain values | |
@@ -36,13 +37,14 @@
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
+//! | [`page`] | the status page: snapshot → HTML, small however many locks there are | |
 //! | [`server`] | HTTP: routes, negotiation, limits | yes |
 //! | [`serve`] | the command that puts these together | edge |
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
 //! | [`client`] | asks a running exporter for its snapshot | yes |
 //! | [`survey`] | a few looks, through an exporter or over connections of our own | yes |
 //! | [`check`] | the command that says now what is wrong, as a monitoring plugin does | |
-//! | [`top`] | the terminal view: `source` and `terminal` are its edges, all else is pure: `merge` (our picture and an exporter's memory), `list`, `tree`, `detail` (pictures → rows and lines), `app` and `input` (what keys do), `screen`, `once` (state → text) | yes |
+//! | [`top`] | the terminal view: `source` and `terminal` are its edges, all else is pure: `merge` (our picture and an exporter's memory), `detail` (everything about a row), `app` and `input` (what keys do), `screen`, `once` (state → text) | yes |
 //! | [`registry_command`] | `locks registry check`, `list` and `suggest` | reads files |
 //!
 //! # Invariants
@@ -108,6 +110,7 @@ pub mod order;
 pub mod view;
 
 pub mod snapshot;
+pub mod table;
 
 pub mod event;
 
@@ -122,6 +125,7 @@ pub mod inspector;
 pub mod poller;
 
 pub mod metrics;
+pub mod page;
 pub mod server;
 
 pub mod serve;

@@ -1,6 +1,5 @@
 //! `locks serve`: a poller for each server, one HTTP server over what they publish.
 
-use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,17 +14,16 @@ use tokio::time::timeout;
 use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::event::{Filter, render_events};
-use crate::finding::Finding;
 use crate::inspector::Inspector;
 use crate::metrics::exposition::{Format, render_families};
 use crate::metrics::{Process, collect_families};
+use crate::page::{self, render_page};
 use crate::poller::{Poller, local_now};
 use crate::reload::{Loaded, RegistryFiles};
-use crate::server::{self, Content, Standing, Told};
+use crate::server::{self, Content};
 use crate::snapshot::{Snapshot, render_snapshot};
 use crate::state::StateFile;
-use crate::timestamp::Timestamp;
-use crate::view::{Lock, View};
+use crate::view::View;
 
 /// At the end, the file system gets so long to take the last state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
@@ -84,6 +82,7 @@ pub async fn serve(
         }
     }
     let site = Arc::new(Site {
+        telemetry_path: options.telemetry_path.clone(),
         views: views.clone(),
         registry,
         snapshots: [Mutex::default(), Mutex::default()],
@@ -112,6 +111,7 @@ async fn keep(state_file: Option<&StateFile>, views: &[watch::Receiver<Arc<View>
 
 /// What there is to serve.
 struct Site {
+    telemetry_path: String,
     views: Vec<watch::Receiver<Arc<View>>>,
     registry: watch::Receiver<Loaded>,
     /// The last snapshot without details, and with: with very many locks it is large, and all who
@@ -185,52 +185,15 @@ impl Content for Site {
         render_events(views.iter().map(|view| &**view), filter, details).into()
     }
 
-    fn standings(&self, details: bool) -> Vec<Standing> {
+    fn page(&self, query: &page::Query, details: bool) -> Bytes {
         let now = local_now();
-        self.views().iter().map(|view| standing(view, now, details)).collect()
+        let views = self.views();
+        let snapshot = Snapshot::of(views.iter().map(|view| &**view), now, details);
+        let site = page::Site { telemetry_path: &self.telemetry_path, details, now };
+        render_page(&snapshot, query, site).into()
     }
 
     fn ready(&self) -> bool {
         self.views.iter().all(|view| view.borrow().polls.total > 0)
-    }
-}
-
-/// The page tells so many findings of a server; a session that holds very many keys may have as many.
-const MOST_FINDINGS: usize = 50;
-
-fn standing(view: &View, now: Timestamp, details: bool) -> Standing {
-    let server = view.server.to_string();
-    let Some(picture) = view.fresh_picture(now) else {
-        let blind = match &view.failure {
-            Some(failure) if details => failure.text.to_string(),
-            Some(failure) => failure.reason.as_str().to_owned(),
-            None => "no poll was answered lately".to_owned(),
-        };
-        return Standing { server, blind: Some(blind), ..Standing::default() };
-    };
-    let locks = picture.locks.iter().chain(&picture.free);
-    let mut found: Vec<(&Lock, &Finding)> =
-        locks.flat_map(|lock| lock.findings.iter().map(move |finding| (lock, finding))).collect();
-    found.sort_by_key(|(_, finding)| Reverse(finding.severity));
-    let left_out = found.len().saturating_sub(MOST_FINDINGS);
-    found.truncate(MOST_FINDINGS);
-    let told = found.into_iter().map(|(lock, finding)| Told {
-        severity: finding.severity.as_str(),
-        finding: finding.kind.as_str(),
-        lock: title(lock, details),
-        text: finding.render_text(details),
-        remedy: finding.render_remedy(details),
-    });
-    Standing { server, blind: None, findings: told.collect(), left_out }
-}
-
-/// A lock by its name, key and database.
-fn title(lock: &Lock, details: bool) -> String {
-    let resolution = &lock.label.resolution;
-    let (key, datname) = (lock.id.key, &lock.label.datname);
-    match &resolution.lock {
-        Some(_) if details => format!("{}, key {key} in {datname}", resolution.display_name()),
-        Some(name) => format!("{name}, key {key} in {datname}"),
-        None => format!("key {key} in {datname}"),
     }
 }

@@ -3,7 +3,7 @@
 //! | path | answer |
 //! | --- | --- |
 //! | telemetry path, `/metrics` unless configured | every family, in the format the client accepts |
-//! | `/` | the page for people: what is wrong now |
+//! | `/` | the status page, for people |
 //! | `/api/v1/locks` | the snapshot as JSON |
 //! | `/api/v1/events` | what happened lately, as JSON |
 //! | `/-/healthy` | 200 while the process works |
@@ -15,7 +15,6 @@
 
 mod listener;
 mod negotiation;
-mod page;
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -40,11 +39,11 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::event::Filter;
 use crate::metrics::exposition::Format;
+use crate::page;
 
 use listener::Acceptor;
 pub use listener::{BindError, bind};
 use negotiation::{accepts_gzip, negotiate};
-pub use page::{Standing, Told};
 
 /// The most bytes a request's head may have; a longer one is answered with 431. hyper allows no
 /// smaller number than 8192.
@@ -62,8 +61,8 @@ pub trait Content: Send + Sync + 'static {
     /// The JSON of `/api/v1/events`, with the same meaning of `details`.
     fn events(&self, filter: &Filter, details: bool) -> Bytes;
 
-    /// How each server stands, for the page, with the same meaning of `details`.
-    fn standings(&self, details: bool) -> Vec<Standing>;
+    /// The status page, with the same meaning of `details`.
+    fn page(&self, query: &page::Query, details: bool) -> Bytes;
 
     /// Whether the first poll was tried, whatever came of it.
     fn ready(&self) -> bool;
@@ -247,16 +246,12 @@ async fn respond(
         }
         "/" => {
             let details = options.show_details || is_on_this_machine(peer, &head.headers);
-            let telemetry_path = options.telemetry_path.clone();
-            let render =
-                move || page::render_page(&telemetry_path, &content.standings(details)).into();
+            let query = page::Query::parse(head.uri.query());
+            let render = move || content.page(&query, details);
             let mut response = compressible(head, "text/html; charset=utf-8", render).await;
             set(&mut response, header::VARY, "Accept-Encoding");
-            set(
-                &mut response,
-                header::CONTENT_SECURITY_POLICY,
-                "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-            );
+            set(&mut response, header::REFERRER_POLICY, "no-referrer");
+            set(&mut response, header::CONTENT_SECURITY_POLICY, &page::CONTENT_SECURITY_POLICY);
             response
         }
         _ => text(StatusCode::NOT_FOUND, "not found: / lists what there is\n"),
@@ -394,8 +389,8 @@ mod tests {
             format!("{{\"limit\":{},\"details\":{details}}}", filter.limit).into()
         }
 
-        fn standings(&self, _details: bool) -> Vec<Standing> {
-            Vec::new()
+        fn page(&self, query: &page::Query, details: bool) -> Bytes {
+            format!("a page, {query:?}, details: {details}").into()
         }
 
         fn ready(&self) -> bool {

@@ -111,6 +111,12 @@ pub struct Server {
     pub locks: Option<Vec<Lock>>,
 }
 
+impl AsRef<Self> for Server {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// What only some readers are told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Detail<T> {

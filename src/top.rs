@@ -3,27 +3,22 @@
 //! An edge: the loop that waits for whatever comes first (a key, a picture, a signal, an answer),
 //! lets `app` make of it what it is, and draws. Pictures are made on a thread of their own (`source`), so
 //! that a key is never answered late because there are many locks. What is shown is decided by pure
-//! modules: `input` (key → action), `app` (what actions do), `list` and `tree` (pictures → rows),
-//! `screen` (state → text).
+//! modules: `input` (key → action), `app` (what actions do), `table` beside this module (pictures →
+//! rows), `screen` (state → text).
 
 pub mod action;
 pub mod app;
-pub mod column;
 pub mod detail;
-pub mod filter;
 pub mod history;
 pub mod input;
-pub mod list;
 pub mod merge;
 pub mod once;
 pub mod plain;
-pub mod row;
 pub mod screen;
 pub mod source;
 pub mod terminal;
 #[cfg(test)]
 mod testing;
-pub mod tree;
 
 use std::collections::HashMap;
 use std::io;
@@ -45,12 +40,13 @@ use self::action::Question;
 use self::app::{App, Backend, Effect, Options, QueryText};
 use self::history::History;
 use self::input::parse_key;
-use self::row::LockId;
+
 use self::screen::Plan;
 use self::source::Source;
 use self::terminal::Terminal;
 use crate::poller::local_now;
 use crate::postgres::Dsn;
+use crate::table::row::LockId;
 
 /// The age of a picture is shown in seconds.
 const TICK: Duration = Duration::from_secs(1);

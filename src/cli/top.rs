@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use super::survey::FromArgs;
 use super::{ConnectionArgs, FileArgs, SecretText};
 use crate::duration::parse_duration;
-use crate::top::column::ViewKind;
+use crate::table::column::ViewKind;
 
 /// Where an exporter on this machine listens unless it is told otherwise.
 pub const LOCAL_EXPORTER: &str = "http://127.0.0.1:10187";

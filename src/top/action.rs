@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::app::{Backend, QueryText};
-use super::column::{Tone, application, render_held, render_waited, title};
-use super::list::keys_of;
-use super::row::{LockId, Party, PartyId, Place, What};
 use super::source::{Origin, Watched};
 use crate::duration::render_duration;
 use crate::postgres::Dsn;
 use crate::postgres::action::{self, Outcome, Signal};
 use crate::sample::Pid;
 use crate::snapshot::{Holder, Lock, Server};
+use crate::table::column::{Tone, application, render_held, render_waited, title};
+use crate::table::list::keys_of;
+use crate::table::row::{LockId, Party, PartyId, Place, What};
 use crate::timestamp::Timestamp;
 use crate::tracker::Scope;
 
@@ -59,7 +59,7 @@ enum Reason {
 impl Question {
     /// About the selected row, or why it cannot be asked.
     pub fn of(verb: Verb, may_act: bool, all: &[Watched], place: &Place) -> Result<Self, String> {
-        let watched = place.watched(all).ok_or("there is no row to act upon")?;
+        let watched = all.get(place.server).ok_or("there is no row to act upon")?;
         let party = target(all, place)?;
         let server = &watched.server;
         let Some(pid) = party.pid() else { return Err(prepared_remedy(party)) };

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::{Question, Verb};
-use super::column::{Sort, ViewKind};
-use super::filter::Filter;
 use super::history::History;
-use super::input::{Action, Direction, Edit, Mode, Motion};
-use super::list::{self, Row};
-use super::row::{FoldId, LockId, Party, Place, RowId, What};
+use super::input::{Action, Edit, Mode, Motion};
 use super::screen::Measure;
 use super::source::Watched;
-use super::tree::{self, Family};
 use crate::sample::Pid;
 use crate::snapshot::Finding;
+use crate::table::column::{Direction, Sort, ViewKind};
+use crate::table::filter::Filter;
+use crate::table::list::{self, Row};
+use crate::table::row::{FoldId, LockId, Party, Place, RowId, What};
+use crate::table::tree::{self, Family};
 use crate::timestamp::Timestamp;
 
 /// Pauses between two looks to choose from.
@@ -281,7 +281,7 @@ impl App {
             return None;
         }
         let place = &self.selected()?.place;
-        let server = place.watched(&self.watched)?.server.server.clone();
+        let server = place.server(&self.watched)?.server.clone();
         let backend = |party: Party<'_>| Some((party.pid()?, party.session().backend_start?));
         let backends: Vec<Backend> = match &place.what {
             What::Lock(_) => {

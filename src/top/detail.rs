@@ -4,19 +4,14 @@
 //! Pure. Longer lines are broken, so that nothing is cut off here.
 
 use super::app::App;
-use super::column::{
-    Cell, Tone, application, render_age, render_application, render_client, render_held,
-    render_waited, title,
-};
-use super::history::{render_event, render_moment};
-use super::list::{Row, fold_title, keys_of};
-use super::row::{FoldId, Party, What};
-use super::screen::{tell, wrap_all};
-use super::tree::{self, Family};
-use crate::duration::render_duration;
-use crate::key::Key;
-use crate::registry::Limit;
-use crate::snapshot::{Blocker, Detail, Finding, Holder, Lock, Server, Session, Waiter};
+use super::history::render_event;
+use super::screen::wrap_all;
+use crate::snapshot::{Finding, Holder, Lock, Server, Waiter};
+use crate::table::column::{Cell, Tone, render_application, render_held, render_waited, title};
+use crate::table::list::{Row, fold_title, keys_of};
+use crate::table::row::{FoldId, Party, What};
+use crate::table::tell::{self, render_moment};
+use crate::table::tree::{self, Family};
 
 /// Of a long list, so many are shown.
 const LISTED: usize = 20;
@@ -28,8 +23,8 @@ pub fn lines(app: &App, columns: usize) -> Vec<Vec<Cell>> {
         return wrap_all(&[Cell { text: gone.to_owned(), tone: Tone::Plain }], columns);
     };
     let all = app.watched();
-    let Some(watched) = row.place.watched(all) else { return Vec::new() };
-    let mut text = Text { app, server: &watched.server, cells: Vec::new() };
+    let Some(server) = row.place.server(all) else { return Vec::new() };
+    let mut text = Text { app, server, cells: Vec::new() };
     match (&row.place.what, row.place.lock(all), row.place.party(all)) {
         (What::Fold(keys), ..) => {
             if let Some(fold) = &row.fold {
@@ -72,7 +67,7 @@ impl Text<'_> {
     fn findings<'f>(&mut self, findings: impl Iterator<Item = &'f Finding>) {
         let mut told = false;
         for finding in findings {
-            self.cells.extend(tell(finding));
+            self.cells.extend(tell::finding(finding));
             told = true;
         }
         if !told {
@@ -92,38 +87,13 @@ impl Text<'_> {
     /// The key in all its forms, and what the registry says of it.
     fn key(&mut self, lock: &Lock) {
         self.heading("key");
-        match &lock.lock {
-            Some(name) => self.plain(format!("name         {name}")),
-            None => self.plain("name         unregistered: no entry of the registry names it"),
-        }
-        for (field, value) in
-            [("description", &lock.description), ("owner", &lock.owner), ("runbook", &lock.runbook)]
-        {
-            if let Some(value) = value {
-                self.plain(format!("{field:<12} {value}"));
-            }
-        }
-        for candidate in &lock.candidates {
-            let name = candidate.display_name.as_deref().unwrap_or(&candidate.lock);
-            let reason = candidate.reason.as_deref().unwrap_or("");
-            self.plain(format!("may be       {name} {reason}"));
-        }
-        let limits = [
-            ("max_hold", lock.limits.max_hold_seconds),
-            ("max_wait", lock.limits.max_wait_seconds),
-        ];
-        for (name, limit) in limits {
-            if let Some(limit) = limit {
-                self.plain(format!("{name:<12} {}", render_limit(limit)));
-            }
-        }
-        for (form, text) in key_forms(lock.key) {
-            self.plain(format!("{form:<12} {text}"));
+        for (field, value) in tell::key(lock) {
+            self.plain(format!("{field:<12} {value}"));
         }
     }
 
     fn holders(&mut self, lock: &Lock) {
-        self.heading(&count(lock.holders.len(), "holder", "holders"));
+        self.heading(&tell::count(lock.holders.len(), "holder", "holders"));
         for holder in lock.holders.iter().take(LISTED) {
             self.holder(lock, holder);
         }
@@ -131,63 +101,15 @@ impl Text<'_> {
     }
 
     fn holder(&mut self, lock: &Lock, holder: &Holder) {
-        let party = Party::Holder(lock, holder);
-        self.plain(format!("{}  {}  {}", who(party), holder.mode.as_str(), render_held(holder)));
-        self.session(party);
-        let mut bounds =
-            format!("  seen held at every poll for {}", render_age(holder.seen_for_seconds));
-        if let Some(least) = holder.held_at_least_seconds {
-            bounds.push_str(&format!("; proved for {}", render_age(least)));
-        }
-        match holder.held_at_most_seconds {
-            Some(most) => bounds.push_str(&format!("; at most {}", render_age(most))),
-            None => bounds.push_str("; how much longer is not known"),
-        }
-        self.plain(bounds);
-        if holder.transactions_seen > 1 {
-            self.plain(format!("  seen in {} transactions", holder.transactions_seen));
-        }
-        let scope = holder.scope_evidence.as_deref().unwrap_or(holder.scope.as_str());
-        self.plain(format!("  scope: {scope}"));
-        let first = holder.first_application_name.as_deref();
-        if first.is_some() && first != holder.session.application_name.as_deref() {
-            self.cells.push(Cell {
-                text: format!(
-                    "  it was called {} when it was first seen with the lock{}",
-                    application(first),
-                    if holder.seen_to_begin { "" } else { ", which had begun before" },
-                ),
-                tone: Tone::Warning,
-            });
-        }
-        if holder.other_locks.count > 0 {
-            let types = holder.other_locks.by_type.iter();
-            let types: Vec<String> = types.map(|(kind, count)| format!("{count} {kind}")).collect();
-            self.plain(format!("  also holds {}", types.join(", ")));
-        }
-        if holder.has_written == Some(true) {
-            self.plain("  its transaction has written");
-        }
-        if holder.blocks > 0 {
-            let through: Vec<&str> = holder.blocks_through.iter().map(|kind| &**kind).collect();
-            let through = match through.is_empty() {
-                true => String::new(),
-                false => format!(" (through {})", through.join(", ")),
-            };
-            self.plain(format!(
-                "  {} behind it{through}",
-                count(holder.blocks, "session waits", "sessions wait")
-            ));
-            self.plain(format!("  once it lets go: {}", render_next(holder)));
-        }
-        self.query(party);
+        self.cells.extend(tell::holder(self.server, lock, holder));
+        self.query(Party::Holder(lock, holder));
     }
 
     fn waiters(&mut self, lock: &Lock) {
         if lock.waiters.is_empty() {
             return;
         }
-        self.heading(&count(lock.waiters.len(), "waiter", "waiters"));
+        self.heading(&tell::count(lock.waiters.len(), "waiter", "waiters"));
         for waiter in lock.waiters.iter().take(LISTED) {
             self.waiter(lock, waiter);
         }
@@ -195,45 +117,13 @@ impl Text<'_> {
     }
 
     fn waiter(&mut self, lock: &Lock, waiter: &Waiter) {
-        let party = Party::Waiter(lock, waiter);
-        let waited = render_waited(waiter.waited_seconds);
-        self.plain(format!("{}  {}  waits {waited}", who(party), waiter.mode.as_str()));
-        self.session(party);
-        self.plain(format!(
-            "  waits for {}",
-            render_blockers(&waiter.blocked_by, waiter.blocked_by_count)
-        ));
-        let roots: Vec<String> = waiter
-            .roots
-            .iter()
-            .take(3)
-            .map(|root| {
-                let circle = if root.in_cycle { ", in a circle" } else { "" };
-                let state = root.state.as_deref().unwrap_or("state unknown");
-                match root.pid {
-                    Some(pid) => format!(
-                        "{} {} ({state}{circle})",
-                        pid.0,
-                        application(root.application_name.as_deref())
-                    ),
-                    None => format!("prepared {}", root.gid.as_deref().unwrap_or("transaction")),
-                }
-            })
-            .collect();
-        if !roots.is_empty() {
-            let more = waiter.roots_count.saturating_sub(roots.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            self.plain(format!("  its chain ends at {}{more}", roots.join(", ")));
-        }
-        if let Some(age) = waiter.xmin_age {
-            self.dim(format!("  its snapshot is {age} transactions old"));
-        }
-        self.query(party);
+        self.cells.extend(tell::waiter(self.server, lock, waiter));
+        self.query(Party::Waiter(lock, waiter));
     }
 
     /// A session, with all it holds and waits for.
     fn party(&mut self, lock: Option<&Lock>, party: Party<'_>) {
-        self.plain(format!("{} on {}", who(party), self.server.server));
+        self.plain(format!("{} on {}", tell::who(party), self.server.server));
         let pid = party.pid();
         let server = self.server;
         let findings = server.locks.iter().flatten().flat_map(|lock| &lock.findings);
@@ -254,17 +144,17 @@ impl Text<'_> {
             ));
             self.plain(format!(
                 "  kept waiting by {}",
-                render_blockers(&wait.blocked_by, wait.blocked_by_count)
+                tell::blockers(&wait.blocked_by, wait.blocked_by_count)
             ));
         }
         let (held, awaited) = keys_of(server, &party.id());
         // Else it is told with the keys.
         if held.is_empty() && awaited.is_empty() {
-            self.session(party);
+            self.cells.extend(tell::session(self.server, party));
             self.query(party);
         }
         if !held.is_empty() {
-            self.heading(&format!("holds {}", count(held.len(), "key", "keys")));
+            self.heading(&format!("holds {}", tell::count(held.len(), "key", "keys")));
             for lock in held.iter().take(LISTED) {
                 let is_own = |one: &&Holder| Party::Holder(lock, one).id() == party.id();
                 if let Some(holder) = lock.holders.iter().find(is_own) {
@@ -275,7 +165,7 @@ impl Text<'_> {
             self.left_out(held.len());
         }
         if !awaited.is_empty() {
-            self.heading(&format!("waits for {}", count(awaited.len(), "key", "keys")));
+            self.heading(&format!("waits for {}", tell::count(awaited.len(), "key", "keys")));
             for lock in awaited.iter().take(LISTED) {
                 if let Some(waiter) = lock.waiters.iter().find(|one| one.pid == pid) {
                     self.plain(format!("{} in {}, {}", title(lock), lock.datname, lock.key));
@@ -330,42 +220,13 @@ impl Text<'_> {
         }
         self.plain(format!("state  {}", fold.state.as_deref().unwrap_or("unknown")));
         self.plain(format!("mode   {}", fold.mode.as_str()));
-        self.heading(&count(locks.len(), "key", "keys"));
+        self.heading(&tell::count(locks.len(), "key", "keys"));
         for lock in locks.iter().take(LISTED) {
             let Some(holder) = lock.holders.first() else { continue };
-            let party = who(Party::Holder(lock, holder));
+            let party = tell::who(Party::Holder(lock, holder));
             self.plain(format!("{}  {}  {party}", title(lock), render_held(holder)));
         }
         self.left_out(locks.len());
-    }
-
-    /// What is known of a backend, or of a prepared transaction.
-    fn session(&mut self, party: Party<'_>) {
-        if let Some(prepared) = party.prepared() {
-            let owner = detail(&prepared.owner);
-            let at = prepared.prepared_at.map(|at| format!(", prepared at {}", render_moment(at)));
-            self.plain(format!("  owner {owner}{}", at.unwrap_or_default()));
-            return;
-        }
-        let session = party.session();
-        let state = session.state.as_deref().unwrap_or("state unknown");
-        let since = match (session.state_since, self.server.polled_at) {
-            (Some(since), Some(polled)) => {
-                format!(" for {}", render_age(polled.since(since).as_secs_f64()))
-            }
-            (_, _) => String::new(),
-        };
-        let event = session.wait_event.as_deref().map(|event| format!(", {event}"));
-        self.plain(format!("  {state}{since}{}", event.unwrap_or_default()));
-        self.plain(format!(
-            "  user {}, client {}{}",
-            detail(&session.usename),
-            client(session),
-            session
-                .backend_start
-                .map(|at| format!(", connected at {}", render_moment(at)))
-                .unwrap_or_default()
-        ));
     }
 
     fn query(&mut self, party: Party<'_>) {
@@ -429,121 +290,6 @@ impl Text<'_> {
             self.dim(format!("and {} more", count - LISTED));
         }
     }
-}
-
-fn who(party: Party<'_>) -> String {
-    match (party.pid(), party.prepared().and_then(|prepared| prepared.gid.as_deref())) {
-        (Some(pid), _) => {
-            let name = application(party.session().application_name.as_deref());
-            format!("session {} ({name})", pid.0)
-        }
-        (None, Some(gid)) => format!("prepared transaction {gid}"),
-        (None, None) => "a prepared transaction".to_owned(),
-    }
-}
-
-fn detail<T: ToString>(field: &Detail<T>) -> String {
-    match field {
-        Detail::Hidden => "not shown by this exporter".to_owned(),
-        Detail::Told(None) => "unknown".to_owned(),
-        Detail::Told(Some(value)) => value.to_string(),
-    }
-}
-
-fn client(session: &Session) -> String {
-    match render_client(session) {
-        Some(client) => client,
-        None if session.client_addr.is_hidden() => "not shown by this exporter".to_owned(),
-        None => "unknown".to_owned(),
-    }
-}
-
-fn render_limit(limit: Limit) -> String {
-    match limit {
-        Limit::Of(duration) => render_duration(duration),
-        Limit::Unlimited => "unlimited".to_owned(),
-    }
-}
-
-fn render_next(holder: &Holder) -> String {
-    match &holder.frees_next {
-        None => "who comes next is not known".to_owned(),
-        Some(next) if next.is_empty() => "nobody gets in at once".to_owned(),
-        Some(next) => {
-            let pids: Vec<String> = next.iter().flatten().map(|pid| pid.0.to_string()).collect();
-            let more = holder.frees_next_count.unwrap_or(0).saturating_sub(next.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let verb = if holder.frees_next_count == Some(1) { "gets" } else { "get" };
-            format!("{}{more} {verb} in", pids.join(", "))
-        }
-    }
-}
-
-fn render_blockers(blockers: &[Blocker], count: usize) -> String {
-    if blockers.is_empty() {
-        return "nobody that was seen".to_owned();
-    }
-    let named: Vec<String> = blockers
-        .iter()
-        .take(5)
-        .map(|blocker| {
-            let who = match (blocker.pid, &blocker.gid) {
-                (Some(pid), _) => pid.0.to_string(),
-                (None, Some(gid)) => format!("prepared {gid}"),
-                (None, None) => "a prepared transaction".to_owned(),
-            };
-            let how = match blocker.kind {
-                crate::blocking::BlockerKind::Hard => "holds it",
-                crate::blocking::BlockerKind::Soft => "ahead in the queue",
-            };
-            let doubt = if blocker.certain { "" } else { ", not certain" };
-            format!("{who} ({how}{doubt})")
-        })
-        .collect();
-    let more = count.saturating_sub(named.len());
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", named.join(", "))
-}
-
-/// The same key as programs, `pg_locks` and a log write it.
-fn key_forms(key: Key) -> Vec<(&'static str, String)> {
-    let columns = format!("{}/{}/{}", key.classid(), key.objid(), key.objsubid());
-    let mut forms = Vec::new();
-    if let Some(number) = key.as_bigint() {
-        forms.push(("bigint", number.to_string()));
-    }
-    if let Some((first, second)) = key.as_pair() {
-        forms.push(("pair", format!("{first}, {second}")));
-    }
-    forms.push(("pg_locks", format!("classid/objid/objsubid {columns}")));
-    forms.push((
-        "hexadecimal",
-        match key.as_pair() {
-            Some(_) => format!("0x{:08x}, 0x{:08x}", key.classid(), key.objid()),
-            None => format!("0x{:08x}{:08x}", key.classid(), key.objid()),
-        },
-    ));
-    forms.push((
-        "to see it",
-        format!(
-            "SELECT * FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid, objsubid) = \
-             ({}, {}, {})",
-            key.classid(),
-            key.objid(),
-            key.objsubid()
-        ),
-    ));
-    forms.push((
-        "to let go",
-        "pg_advisory_unlock works in the session that holds it alone, and is no remedy from \
-         elsewhere"
-            .to_owned(),
-    ));
-    forms
-}
-
-fn count(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! Pure. An event happened between two polls; its line has the time of the poll that showed it. What
 //! others call themselves is written so that it stays in its line.
 
-use super::column::{application, render_age};
 use crate::printable::visible;
 use crate::snapshot::{Event, EventParty, parse_events};
-use crate::timestamp::Timestamp;
+use crate::table::column::{application, render_age};
+use crate::table::tell::render_moment;
 
 /// The past of a key, the newest first, or why it is not known.
 pub type History = Result<Vec<Event>, String>;
@@ -57,13 +57,6 @@ pub fn render_event(event: &Event) -> String {
         line.push_str(", when watching began");
     }
     visible(&line).into_owned()
-}
-
-/// A moment to the second, in UTC. Of today or not is for the reader to see.
-pub fn render_moment(at: Timestamp) -> String {
-    let text = at.to_string();
-    let whole = text.split('.').next().unwrap_or(&text).replacen('T', " ", 1);
-    format!("{whole}Z")
 }
 
 fn render_party(party: &EventParty) -> String {

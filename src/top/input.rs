@@ -8,7 +8,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::column::ViewKind;
+use crate::table::column::{Direction, ViewKind};
 
 /// What keys are for at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,15 +78,6 @@ pub enum Action {
     Suspend,
     /// Draw everything anew.
     Redraw,
-}
-
-/// Along a row of things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// To the one after.
-    Next,
-    /// To the one before.
-    Previous,
 }
 
 /// A movement.

@@ -6,14 +6,14 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::column::{Column, Sort, Subject, ViewKind, title};
-use super::filter::Filter;
-use super::list::{self, Row};
 use super::plain::{self, Heading};
 use super::source::Watched;
-use super::tree;
 use crate::printable::visible;
 use crate::snapshot::{Finding, Lock};
+use crate::table::column::{Column, Sort, Subject, ViewKind, title};
+use crate::table::filter::Filter;
+use crate::table::list::{self, Row};
+use crate::table::tree;
 
 /// What is printed, and how.
 #[derive(Clone, Debug)]
@@ -111,9 +111,9 @@ fn render_findings(text: &mut String, rows: &[Row], all: &[Watched]) {
     let mut told: Vec<(&str, &Lock, &Finding)> = Vec::new();
     for row in rows {
         let Some(lock) = row.place.lock(all) else { continue };
-        let Some(watched) = row.place.watched(all) else { continue };
+        let Some(server) = row.place.server(all) else { continue };
         if seen.insert((row.place.server, &lock.datname, lock.key)) {
-            let server = &*watched.server.server;
+            let server = &*server.server;
             told.extend(lock.findings.iter().map(|finding| (server, lock, finding)));
         }
     }

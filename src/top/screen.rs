@@ -26,13 +26,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
 use self::palette::Palette;
-pub(super) use self::strip::tell;
 use super::app::{App, Screen};
-use super::column::{Cell, ViewKind};
 use super::detail;
-use super::list::Row;
-use super::tree;
 use crate::printable::{fit, visible, width};
+use crate::table::column::{Cell, ViewKind};
+use crate::table::list::Row;
+use crate::table::tree;
 use crate::timestamp::Timestamp;
 
 /// What fits on the screen.
@@ -168,9 +167,9 @@ fn tree_line(app: &App, row: &Row, several: bool) -> Vec<Cell> {
     }
     if several
         && branch.depth == 0
-        && let Some(watched) = row.place.watched(app.watched())
+        && let Some(server) = row.place.server(app.watched())
     {
-        cells.push(Cell { text: format!("on {}", watched.server.server), ..Cell::default() });
+        cells.push(Cell { text: format!("on {}", server.server), ..Cell::default() });
     }
     cells
 }

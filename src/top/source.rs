@@ -28,10 +28,10 @@ use crate::poller::{Pace, Poller, Turns, local_now, now};
 use crate::registry::Registry;
 use crate::reload::Loaded;
 use crate::snapshot::{ParseSnapshotError, Server, Snapshot};
+use crate::table::row::LockId;
 use crate::timestamp::Timestamp;
 use crate::top::history::{History, of_database, parse_history};
 use crate::top::merge::{self, Mismatch};
-use crate::top::row::LockId;
 use crate::view::View;
 
 /// An exporter that is asked for what it remembers is on this machine as a rule.
@@ -59,6 +59,12 @@ pub struct Watched {
     pub lost: Option<Lost>,
     /// Between two pictures, as it is kept: longer than asked for where a poll takes the server long.
     pub interval: Duration,
+}
+
+impl AsRef<Server> for Watched {
+    fn as_ref(&self) -> &Server {
+        &self.server
+    }
 }
 
 /// Since when there is no new picture, and why.

@@ -5,20 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::app::Options;
-use super::column::{Sort, ViewKind};
-use super::filter::Filter;
 use super::source::{Alone, Origin, Watched};
 use crate::snapshot::{Server, parse_snapshot};
+use crate::table::column::{Sort, ViewKind};
+use crate::table::filter::Filter;
 use crate::timestamp::Timestamp;
-
-/// A server as its JSON tells it.
-pub fn server(value: &Value) -> Server {
-    let json = json!({ "schema": 1, "servers": [value] });
-    parse_snapshot(json.to_string().as_bytes()).unwrap().servers.remove(0)
-}
 
 /// The servers of a file beside the golden screens.
 pub fn servers(name: &str) -> Vec<Server> {

@@ -13,6 +13,7 @@ mod chain;
 mod check;
 mod dashboard;
 mod dashboard_types;
+mod demo;
 mod event;
 mod explain;
 mod fault;

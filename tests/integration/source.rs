@@ -11,7 +11,7 @@ use pg_locks_exporter::key::Key;
 use pg_locks_exporter::postgres::dsn::Dsn;
 use pg_locks_exporter::registry::Registry;
 use pg_locks_exporter::snapshot::Holder;
-use pg_locks_exporter::top::row::LockId;
+use pg_locks_exporter::table::row::LockId;
 use pg_locks_exporter::top::source::{Origin, Source, Subject, Targets, Watched};
 
 use crate::support::port::Port;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::table::testing::parse_server;
 use crate::top::source::Lost;
 use crate::top::testing;
 
@@ -11,7 +12,7 @@ const START: &str = "2026-11-30T12:00:00.000001Z";
 fn watched(server: Value) -> Watched {
     let mut full = json!({ "server": "main", "up": true });
     full.as_object_mut().unwrap().extend(server.as_object().unwrap().clone());
-    testing::watched(testing::server(&full))
+    testing::watched(parse_server(&full))
 }
 
 fn with(mut base: Value, more: Value) -> Value {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::*;
 use crate::sample::Pid;
 use crate::snapshot::parse_events;
+use crate::table::column::ViewKind;
+use crate::table::filter::Filter;
 use crate::top::app::Options;
-use crate::top::column::ViewKind;
-use crate::top::filter::Filter;
 use crate::top::input::{Action, Motion};
 use crate::top::testing;
 

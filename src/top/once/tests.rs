@@ -6,7 +6,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::snapshot::Server;
-use crate::top::list::tests::{finding, held, holder, lock, waiter, watched, with};
+use crate::table::testing::{finding, held, holder, lock, server, waiter, with};
+use crate::top::testing;
+
+fn watched(name: &str, locks: &Value) -> Watched {
+    testing::watched(server(name, locks))
+}
 
 fn options(kind: ViewKind) -> Options {
     Options {

@@ -8,9 +8,9 @@ use super::palette::Palette;
 use super::strip::cut;
 use super::{put_lines, wrap_all};
 use crate::printable::width;
+use crate::table::column::{Cell, Tone};
 use crate::top::action::Question;
 use crate::top::app::App;
-use crate::top::column::{Cell, Tone};
 
 /// Keys and what they do.
 const KEYS: [(&str, &str); 13] = [

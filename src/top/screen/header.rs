@@ -2,12 +2,12 @@
 //! on the whole, and which view is shown.
 
 use crate::duration::render_duration;
-use crate::finding::Severity;
 use crate::printable::width;
-use crate::snapshot::{LockTable, Server};
+use crate::snapshot::Server;
+use crate::table::column::{Cell, Tone, ViewKind, render_age};
+use crate::table::tell;
 use crate::timestamp::Timestamp;
 use crate::top::app::{App, Screen};
-use crate::top::column::{Cell, Tone, ViewKind, render_age};
 use crate::top::source::Watched;
 
 /// Of several servers so many have a line of their own; the lost ones first.
@@ -39,11 +39,11 @@ fn alone(watched: &Watched, now: Timestamp, columns: usize) -> Vec<Vec<Cell>> {
     let has_room = taken + width(&origin.text) <= columns;
     let mut state = age(watched, now);
     if watched.is_seen() {
-        state.push(findings(server));
-        state.extend(table(server.lock_table));
+        state.push(tell::count_findings(std::iter::once(&**server)));
+        state.extend(tell::lock_table(server.lock_table));
     }
     let mut lines = vec![first, state];
-    lines.extend(warnings(watched));
+    lines.extend(tell::warnings(server).into_iter().map(|warning| vec![warning]));
     if has_room {
         lines[0].push(origin);
     } else {
@@ -60,7 +60,7 @@ fn all_of(all: &[Watched], now: Timestamp) -> Vec<Vec<Cell>> {
     if lost > 0 {
         summary.push(Cell { text: format!("{lost} not seen now"), tone: Tone::Critical });
     }
-    summary.push(count(all.iter().map(|watched| &*watched.server)));
+    summary.push(tell::count_findings(all.iter().map(|watched| &*watched.server)));
     // Where they come from is the same for all of them, but for what an exporter remembers.
     if let Some(watched) = all.first() {
         summary.push(Cell { text: watched.origin.to_string(), tone: Tone::Dim });
@@ -72,14 +72,14 @@ fn all_of(all: &[Watched], now: Timestamp) -> Vec<Vec<Cell>> {
         let server = &watched.server;
         let mut line = vec![plain(&format!("  {}", server.server))];
         if watched.is_seen() && watched.lost.is_none() {
-            line.push(findings(server));
+            line.push(tell::count_findings(std::iter::once(&**server)));
         }
         line.extend(age(watched, now));
         line.extend(facts(server));
         if watched.is_seen() {
-            line.extend(table(server.lock_table));
+            line.extend(tell::lock_table(server.lock_table));
         }
-        line.extend(warnings(watched).into_iter().flatten());
+        line.extend(tell::warnings(server));
         lines.push(line);
     }
     let more = all.len().saturating_sub(LISTED);
@@ -91,10 +91,7 @@ fn all_of(all: &[Watched], now: Timestamp) -> Vec<Vec<Cell>> {
 
 /// What a server says of itself.
 fn facts(server: &Server) -> Vec<Cell> {
-    // `15.18 (Debian 15.18-0+deb12u1)`: where it was packaged is of no concern at night.
-    let version = server.version.as_deref().and_then(|version| version.split(' ').next());
-    let version = version.map(|version| plain(&format!("PostgreSQL {version}")));
-    version.into_iter().chain(server.role.as_deref().map(plain)).collect()
+    tell::version(server).into_iter().chain(server.role.as_deref().map(plain)).collect()
 }
 
 /// How old the picture is, what it took, and how often there is one.
@@ -119,57 +116,6 @@ fn age(watched: &Watched, now: Timestamp) -> Vec<Cell> {
     };
     let interval = render_duration(watched.interval);
     vec![plain(&format!("polled {} ago{cost}, every {interval}", seconds(watched.received_at)))]
-}
-
-fn table(table: LockTable) -> Option<Cell> {
-    let LockTable { entries: Some(entries), capacity } = table else { return None };
-    let Some(capacity) = capacity else { return Some(plain(&format!("lock table {entries}"))) };
-    let percent = entries.saturating_mul(100).checked_div(capacity)?;
-    let is_full = entries > LockTable::full_at(capacity);
-    let tone = if is_full { Tone::Warning } else { Tone::Plain };
-    let percent = if percent > 0 { format!(" ({percent} %)") } else { String::new() };
-    Some(Cell { text: format!("lock table {entries}/{capacity}{percent}"), tone })
-}
-
-fn findings(server: &Server) -> Cell {
-    count(std::iter::once(server))
-}
-
-/// Findings by severity, in words.
-fn count<'a>(servers: impl Iterator<Item = &'a Server>) -> Cell {
-    let (mut critical, mut warnings) = (0_usize, 0_usize);
-    for finding in
-        servers.flat_map(|server| server.locks.iter().flatten()).flat_map(|one| &one.findings)
-    {
-        match finding.severity {
-            Severity::Critical => critical += 1,
-            Severity::Warning => warnings += 1,
-        }
-    }
-    let many = if warnings == 1 { "warning" } else { "warnings" };
-    match (critical, warnings) {
-        (0, 0) => plain("no findings"),
-        (0, warnings) => Cell { text: format!("{warnings} {many}"), tone: Tone::Warning },
-        (critical, 0) => Cell { text: format!("{critical} critical"), tone: Tone::Critical },
-        (critical, warnings) => {
-            Cell { text: format!("{critical} critical, {warnings} {many}"), tone: Tone::Critical }
-        }
-    }
-}
-
-/// What makes the picture less than it could be.
-fn warnings(watched: &Watched) -> Vec<Vec<Cell>> {
-    let server = &watched.server;
-    let warning = |text: &str| vec![Cell { text: text.to_owned(), tone: Tone::Warning }];
-    let mut lines = Vec::new();
-    let looked = server.looked_at.as_ref();
-    if looked.is_some_and(|looked| looked.privileges_sufficient == Some(false)) {
-        lines.push(warning("the state of others is hidden: GRANT pg_read_all_stats TO this role"));
-    }
-    if server.pooled_connection == Some(true) {
-        lines.push(warning("seen through a pooler: connect to the server itself"));
-    }
-    lines
 }
 
 /// The views, which of them is shown, and which of its rows.

@@ -3,7 +3,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::top::column::Tone;
+use crate::table::column::Tone;
 
 /// Which there are.
 pub struct Palette {

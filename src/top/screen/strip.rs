@@ -2,12 +2,12 @@
 //! pressed; then which keys there are, or what a key did.
 
 use super::wrap_all;
-use crate::finding::Severity;
 use crate::printable::width;
-use crate::snapshot::{Finding, Holder};
+use crate::snapshot::Holder;
+use crate::table::column::{Cell, Subject, Tone, application, render_held, title};
+use crate::table::row::What;
+use crate::table::tell;
 use crate::top::app::{App, Screen};
-use crate::top::column::{Cell, Subject, Tone, application, render_held, title};
-use crate::top::row::What;
 
 /// So many lines at most.
 const MOST: usize = 5;
@@ -23,7 +23,7 @@ pub fn lines(app: &App, columns: u16, most: usize) -> Vec<Vec<Cell>> {
             most,
         );
     };
-    let [seen, remedy] = tell(finding).map(|cell| wrap_all(&[cell], columns));
+    let [seen, remedy] = tell::finding(finding).map(|cell| wrap_all(&[cell], columns));
     // What is safe to do is not what gives way.
     let of_remedy = remedy.len().min(most.saturating_sub(seen.len()).max(most.div_ceil(2)));
     let mut lines = cut(seen, most - of_remedy);
@@ -48,19 +48,6 @@ pub fn cut(mut lines: Vec<Vec<Cell>>, most: usize) -> Vec<Vec<Cell>> {
         }
     }
     lines
-}
-
-/// A finding with its remedy.
-pub fn tell(finding: &Finding) -> [Cell; 2] {
-    let tone = match finding.severity {
-        Severity::Critical => Tone::Critical,
-        Severity::Warning => Tone::Warning,
-    };
-    let severity = finding.severity.as_str().to_uppercase();
-    [
-        Cell { text: format!("{severity} {}: {}", finding.finding, finding.text), tone },
-        Cell { text: format!("remedy: {}", finding.remedy), tone: Tone::Plain },
-    ]
 }
 
 /// Nothing is wrong, as far as that can be told.

@@ -10,9 +10,9 @@ use super::palette::Palette;
 use crate::mode::Mode;
 use crate::printable::{fit, visible, width};
 use crate::snapshot::Lock;
+use crate::table::column::{Cell, Column, Subject, ViewKind, title};
+use crate::table::row::What;
 use crate::top::app::App;
-use crate::top::column::{Cell, Column, Subject, ViewKind, title};
-use crate::top::row::What;
 
 /// Between two columns.
 const GAP: usize = 2;

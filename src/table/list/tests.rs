@@ -5,49 +5,8 @@ use serde_json::{Value, json};
 use super::super::column::Column;
 use super::*;
 use crate::finding::Severity;
-use crate::top::testing;
-
-/// A server with these locks, as it is watched.
-pub fn watched(name: &str, locks: &Value) -> Watched {
-    testing::watched(testing::server(&json!({ "server": name, "up": true, "locks": locks })))
-}
-
-/// The same value with these fields.
-pub fn with(mut value: Value, more: &Value) -> Value {
-    value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    value
-}
-
-/// A key that nobody is on.
-pub fn lock(number: u32, name: Option<&str>) -> Value {
-    let key = json!({ "classid": 0, "objid": number, "objsubid": 1 });
-    json!({ "datname": "app", "key": key, "lock": name })
-}
-
-/// A session that holds a key for so many seconds.
-pub fn holder(pid: i32, application: &str, seconds: f64) -> Value {
-    json!({
-        "pid": pid, "application_name": application, "first_application_name": application,
-        "state": "idle", "mode": "exclusive", "seen_for_seconds": seconds,
-    })
-}
-
-/// A key with one holder.
-pub fn held(number: u32, name: Option<&str>, holder: Value) -> Value {
-    with(lock(number, name), &json!({ "holders": [holder] }))
-}
-
-/// A session that waits for a key.
-pub fn waiter(pid: i32, application: &str, seconds: f64) -> Value {
-    json!({ "pid": pid, "application_name": application, "state": "active",
-            "waited_seconds": seconds })
-}
-
-/// What is said of somebody.
-pub fn finding(name: &str, severity: &str, pids: &[i32]) -> Value {
-    json!({ "finding": name, "severity": severity, "text": format!("{name} of {pids:?}"),
-            "remedy": format!("mend {name}"), "pids": pids })
-}
+use crate::snapshot::Lock;
+use crate::table::testing::{finding, held, holder, lock, server, waiter, with};
 
 /// Many keys of one session, from a number on.
 fn held_by_one(from: u32, count: u32) -> Vec<Value> {
@@ -55,15 +14,14 @@ fn held_by_one(from: u32, count: u32) -> Vec<Value> {
     (from..from + count).map(held_one).collect()
 }
 
-fn rows_of(kind: ViewKind, all: &[Watched], sort: Sort) -> Vec<Row> {
+fn rows_of(kind: ViewKind, all: &[Server], sort: Sort) -> Vec<Row> {
     rows(kind, all, &Filter::default(), sort, &HashSet::new())
 }
 
 /// Rows in short: the key, with who is meant on it; of a fold its keys.
-fn shown(rows: &[Row], all: &[Watched]) -> Vec<String> {
-    let key = |server: usize, index: usize| {
-        all[server].server.locks.as_ref().unwrap()[index].key.to_string()
-    };
+fn shown(rows: &[Row], all: &[Server]) -> Vec<String> {
+    let key =
+        |server: usize, index: usize| all[server].locks.as_ref().unwrap()[index].key.to_string();
     let shown = |row: &Row| {
         let server = row.place.server;
         let pid = row.place.party(all).and_then(|party| party.pid()).map_or(0, |pid| pid.0);
@@ -81,7 +39,7 @@ fn shown(rows: &[Row], all: &[Watched]) -> Vec<String> {
 }
 
 fn shown_locks(locks: Vec<Value>) -> Vec<String> {
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     shown(&rows_of(ViewKind::Locks, &all, Sort::default()), &all)
 }
 
@@ -107,7 +65,7 @@ fn equals_stay_in_the_order_of_servers_and_keys_whichever_way_rows_are_sorted() 
         held(2, Some("a"), holder(2, "y", 1.0)),
         held(3, Some("b"), holder(3, "z", 1.0)),
     ]);
-    let all = [watched("one", &locks), watched("two", &locks)];
+    let all = [server("one", &locks), server("two", &locks)];
     let by_name = Sort::by(Column::Lock);
     let ascending = rows_of(ViewKind::Locks, &all, by_name);
     assert_eq!(shown(&ascending, &all), ["1", "2", "1", "2", "3", "3"]);
@@ -120,8 +78,8 @@ fn equals_stay_in_the_order_of_servers_and_keys_whichever_way_rows_are_sorted() 
 #[test]
 fn a_row_keeps_its_identity_when_keys_come_before_it() {
     let mine = || held(9, None, holder(9, "mine", 1.0));
-    let before = [watched("main", &json!([mine()]))];
-    let after = [watched("main", &json!([held(1, None, holder(1, "new", 5.0)), mine()]))];
+    let before = [server("main", &json!([mine()]))];
+    let after = [server("main", &json!([held(1, None, holder(1, "new", 5.0)), mine()]))];
     for kind in [ViewKind::Locks, ViewKind::Sessions] {
         let id = rows_of(kind, &before, Sort::default()).remove(0).id;
         let rows = rows_of(kind, &after, Sort::default());
@@ -134,7 +92,7 @@ fn the_next_backend_of_a_pid_is_another_row() {
     let began = |at| json!({ "backend_start": at });
     let row = |at| {
         let lock = held(1, None, with(holder(7, "a", 1.0), &began(at)));
-        let all = [watched("main", &json!([lock]))];
+        let all = [server("main", &json!([lock]))];
         rows_of(ViewKind::Sessions, &all, Sort::default()).remove(0).id
     };
     assert_ne!(row("2026-11-30T03:00:00Z"), row("2026-11-30T03:00:01Z"));
@@ -185,7 +143,7 @@ fn what_is_critical_is_not_in_a_line_with_what_is_a_warning() {
     let said = |severity| json!({ "findings": [finding("pooled_backend", severity, &[7])] });
     let warned = held_by_one(1, 6).into_iter().map(|lock| with(lock, &said("warning")));
     let critical = held_by_one(10, 1).into_iter().map(|lock| with(lock, &said("critical")));
-    let all = [watched("main", &warned.chain(critical).collect::<Vec<_>>().into())];
+    let all = [server("main", &warned.chain(critical).collect::<Vec<_>>().into())];
     let rows = rows_of(ViewKind::Locks, &all, Sort::default());
     assert_eq!(shown(&rows, &all), ["10", "6 keys"]);
     let severity = |row| worst_finding(&all, row).unwrap().severity;
@@ -213,7 +171,7 @@ fn among_sessions_a_line_stands_for_one_session() {
         held(30, None, holder(9, "mine", 2.0)),
         &json!({ "waiters": [waiter(70, "w", 1.0)] }),
     ));
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     let rows = rows_of(ViewKind::Sessions, &all, Sort::by(Column::Held));
     assert_eq!(
         shown(&rows, &all),
@@ -226,7 +184,7 @@ fn among_sessions_a_line_stands_for_one_session() {
 fn an_unfolded_line_has_its_keys_below_it_in_the_order_of_the_rows() {
     let mut locks = held_by_one(1, 6);
     locks.push(held(50, Some("leader"), holder(9, "leader", 3.5)));
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     let sort = Sort::by(Column::Held);
     let folded = rows_of(ViewKind::Locks, &all, sort);
     assert_eq!(shown(&folded, &all), ["6 keys", "50"], "its longest hold counts");
@@ -240,7 +198,7 @@ fn an_unfolded_line_has_its_keys_below_it_in_the_order_of_the_rows() {
 #[test]
 fn a_line_is_the_same_when_keys_of_it_come_and_go() {
     let id = |locks: Vec<Value>| {
-        let all = [watched("main", &locks.into())];
+        let all = [server("main", &locks.into())];
         rows_of(ViewKind::Locks, &all, Sort::default()).remove(0).id
     };
     assert_eq!(id(held_by_one(1, 6)), id(held_by_one(4, 30)));
@@ -253,7 +211,7 @@ fn a_line_sorts_by_the_sessions_that_it_shows() {
         lock(50, None),
         &json!({ "holders": [holder(1, "a", 1.0), holder(2, "b", 1.0)] }),
     ));
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     let rows = rows_of(ViewKind::Locks, &all, Sort::by(Column::Holders));
     assert_eq!(shown(&rows, &all), ["50", "30 keys"]);
     let cell = |row: &Row| Column::Holders.cell(&Subject::of(&row.place, &all).unwrap()).text;
@@ -264,7 +222,7 @@ fn a_line_sorts_by_the_sessions_that_it_shows() {
 fn rows_for_scripts_have_no_lines_of_many_keys_and_each_stands_where_it_belongs() {
     let mut locks = held_by_one(1, 6);
     locks.push(held(50, Some("leader"), holder(9, "leader", 3.5)));
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     let sort = Sort::by(Column::Held);
     let rows = flat_rows(ViewKind::Locks, &all, &Filter::default(), sort);
     assert_eq!(shown(&rows, &all), ["6", "5", "4", "50", "3", "2", "1"]);
@@ -282,7 +240,7 @@ fn what_is_said_of_a_session_comes_before_what_is_said_of_its_key() {
         held(1, None, holder(7, "a", 1.0)),
         &json!({ "waiters": [waiter(70, "w", 1.0), waiter(71, "w", 2.0)] }),
     );
-    let all = [watched("main", &json!([with(lock, &said)]))];
+    let all = [server("main", &json!([with(lock, &said)]))];
     let worst_of = |kind, wanted: &str| {
         let rows = rows_of(kind, &all, Sort::default());
         let row = rows.iter().find(|row| shown(std::slice::from_ref(row), &all)[0] == wanted);
@@ -296,9 +254,9 @@ fn what_is_said_of_a_session_comes_before_what_is_said_of_its_key() {
 
 #[test]
 fn servers_that_were_not_seen_or_have_no_locks_have_no_rows() {
-    let mut blind = watched("blind", &json!([]));
-    blind.server = Arc::new(Server { up: false, locks: None, ..Server::clone(&blind.server) });
-    let all = [blind, watched("empty", &json!([]))];
+    let mut blind = server("blind", &json!([]));
+    (blind.up, blind.locks) = (false, None);
+    let all = [blind, server("empty", &json!([]))];
     for kind in ViewKind::ALL {
         assert_eq!(rows_of(kind, &all, Sort::default()), [], "{kind:?}");
     }
@@ -306,7 +264,7 @@ fn servers_that_were_not_seen_or_have_no_locks_have_no_rows() {
 
 #[test]
 fn a_hundred_thousand_keys_of_one_session_are_one_line_beside_the_lock_that_is_awaited() {
-    let mut picture = watched(
+    let mut picture = server(
         "main",
         &json!([
             with(
@@ -316,8 +274,7 @@ fn a_hundred_thousand_keys_of_one_session_are_one_line_beside_the_lock_that_is_a
             held(2, None, holder(7, "queue", 1.0)),
         ]),
     );
-    let server = Arc::make_mut(&mut picture.server);
-    let locks = server.locks.as_mut().unwrap();
+    let locks = picture.locks.as_mut().unwrap();
     let one = locks[1].clone();
     locks.extend(
         (3..100_002).map(|number| Lock { key: crate::key::Key::bigint(number), ..one.clone() }),

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::top::testing;
+use crate::table::testing;
 
-fn watched(server: &Value) -> Watched {
-    testing::watched(testing::server(server))
+fn picture(server: &Value) -> Server {
+    testing::parse_server(server)
 }
 
 fn server(locks: &[Value], other_waits: &[Value], roots: &[Value]) -> Value {
@@ -64,7 +64,7 @@ fn circular(pid: i32, blocks: usize) -> Value {
 }
 
 /// Lines as they are read, with plain guides.
-fn text(rows: &[Row], all: &[Watched]) -> Vec<String> {
+fn text(rows: &[Row], all: &[Server]) -> Vec<String> {
     let text = |row: &Row| {
         let cells: Vec<String> = line(row, all).into_iter().map(|cell| cell.text).collect();
         format!("{}{}", row.branch.as_ref().unwrap().guides(true), cells.join("  "))
@@ -73,7 +73,7 @@ fn text(rows: &[Row], all: &[Watched]) -> Vec<String> {
 }
 
 fn filtered(server: &Value, filter: &str) -> Vec<String> {
-    let all = [watched(server)];
+    let all = [picture(server)];
     text(&rows(&all, &Filter::parse(filter)), &all)
 }
 
@@ -253,7 +253,7 @@ fn who_keeps_nobody_waiting_is_not_there() {
     let locks = [lock(1, &[holder(10)], &[]), lock(2, &[holder(11)], &[waiter(12, &[hard(11)])])];
     let shown = shown(&server(&locks, &[], &[root(11, 1)]));
     assert_eq!(shown.len(), 2, "{shown:#?}");
-    assert!(super::rows(&[watched(&server(&locks[..1], &[], &[]))], &Filter::default()).is_empty());
+    assert!(super::rows(&[picture(&server(&locks[..1], &[], &[]))], &Filter::default()).is_empty());
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn ten_thousand_waiters_of_a_key_are_ten_thousand_lines_below_its_holder() {
             waiter(100 + n, &std::iter::once(hard(10)).chain(ahead).collect::<Vec<_>>())
         })
         .collect();
-    let all = [watched(&server(&[lock(1, &[holder(10)], &waiters)], &[], &[root(10, 10_000)]))];
+    let all = [picture(&server(&[lock(1, &[holder(10)], &waiters)], &[], &[root(10, 10_000)]))];
     let rows = super::rows(&all, &Filter::default());
     let depths: Vec<usize> = rows.iter().map(|row| row.branch.as_ref().unwrap().depth).collect();
     assert_eq!((depths.len(), depths[0]), (10_001, 0));
@@ -355,7 +355,7 @@ fn a_family_is_whoever_is_above_and_below_and_nobody_beside() {
         lock(2, &[holder(11)], &[waiter(12, &[hard(11)]), waiter(13, &[hard(11)])]),
         lock(3, &[holder(12)], &[waiter(15, &[hard(12)])]),
     ];
-    let all = [watched(&server(&locks, &[], &[root(10, 5)]))];
+    let all = [picture(&server(&locks, &[], &[root(10, 5)]))];
     let twelve = Place { server: 0, what: What::Waiter(1, 0) };
     let family = family(&all, 0, twelve.party(&all).unwrap());
     let (above, below) = (text(&family.above, &all), text(&family.below, &all));

@@ -12,8 +12,6 @@ use crate::sample::Pid;
 use crate::snapshot::{ChainRoot, Holder, Lock, OtherWait, Prepared, Server, Session, Waiter};
 use crate::timestamp::Timestamp;
 
-use super::source::Watched;
-
 /// Who or what a row is, over pictures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RowId {
@@ -122,24 +120,24 @@ impl LockId {
 }
 
 impl Place {
-    /// The server, with what is known of how it is watched.
-    pub fn watched<'a>(&self, all: &'a [Watched]) -> Option<&'a Watched> {
-        all.get(self.server)
+    /// The server.
+    pub fn server<'a, S: AsRef<Server>>(&self, all: &'a [S]) -> Option<&'a Server> {
+        all.get(self.server).map(AsRef::as_ref)
     }
 
     /// The key, where it is one or somebody on one.
-    pub fn lock<'a>(&self, all: &'a [Watched]) -> Option<&'a Lock> {
+    pub fn lock<'a, S: AsRef<Server>>(&self, all: &'a [S]) -> Option<&'a Lock> {
         let index = match &self.what {
             What::Lock(lock) | What::Holder(lock, _) | What::Waiter(lock, _) => *lock,
             What::Fold(locks) => *locks.first()?,
             What::Server | What::OtherWait(_) | What::Root(_) => return None,
         };
-        all.get(self.server)?.server.locks.as_ref()?.get(index)
+        self.server(all)?.locks.as_ref()?.get(index)
     }
 
     /// Somebody; of a key its first holder.
-    pub fn party<'a>(&self, all: &'a [Watched]) -> Option<Party<'a>> {
-        let server = &all.get(self.server)?.server;
+    pub fn party<'a, S: AsRef<Server>>(&self, all: &'a [S]) -> Option<Party<'a>> {
+        let server = self.server(all)?;
         match &self.what {
             What::Holder(_, holder) => {
                 let lock = self.lock(all)?;

@@ -3,14 +3,13 @@
 use serde_json::json;
 
 use super::*;
-use crate::top::column::{Sort, ViewKind};
-use crate::top::list::flat_rows;
-use crate::top::list::tests::{finding, held, holder, lock, waiter, watched, with};
-use crate::top::source::Watched;
+use crate::table::column::{Sort, ViewKind};
+use crate::table::list::flat_rows;
+use crate::table::testing::{finding, held, holder, lock, server, waiter, with};
 
 /// Two servers: a lock that is stuck and awaited, a free one that is missed, a prepared
 /// transaction, and somebody with an umlaut.
-fn servers() -> [Watched; 2] {
+fn servers() -> [Server; 2] {
     let user = json!({ "usename": "ledger" });
     let stuck = with(
         held(4711, Some("nightly-billing"), with(holder(311, "pod-c", 312.0), &user)),
@@ -25,11 +24,11 @@ fn servers() -> [Watched; 2] {
         with(lock(77, Some("leader")), &json!({ "findings": [finding("missed", "warning", &[])] }));
     let prepared = json!({ "pid": null, "mode": "exclusive", "prepared": { "gid": "order-47" } });
     [
-        watched(
+        server(
             "orders-1",
             &json!([stuck, held(12, None, with(holder(5, "pod-b", 1.0), &pooled)), missed,]),
         ),
-        watched(
+        server(
             "billing-2",
             &json!([
                 with(held(99, None, prepared), &json!({ "datname": "archive" })),
@@ -139,7 +138,7 @@ fn what_is_half_typed_hides_nothing() {
 #[test]
 fn a_colon_after_no_place_is_a_part_of_the_word() {
     assert_finds("host:5432", &[]);
-    let all = [watched("main", &json!([held(1, None, holder(7, "sidekiq:5432", 1.0))]))];
+    let all = [server("main", &json!([held(1, None, holder(7, "sidekiq:5432", 1.0))]))];
     let rows = |text| flat_rows(ViewKind::Locks, &all, &Filter::parse(text), Sort::default()).len();
     assert_eq!((rows("sidekiq:5"), rows("app:sidekiq:5"), rows("sidekiq:6")), (1, 1, 0));
 }
@@ -149,7 +148,7 @@ fn a_session_is_found_by_itself_and_its_key_but_not_by_others_on_it() {
     let pids = |text| {
         let all = servers();
         let rows = flat_rows(ViewKind::Sessions, &all, &Filter::parse(text), Sort::default());
-        let pid = |place: &crate::top::row::Place| place.party(&all).unwrap().pid().unwrap().0;
+        let pid = |place: &crate::table::row::Place| place.party(&all).unwrap().pid().unwrap().0;
         let mut pids: Vec<i32> = rows.iter().map(|row| pid(&row.place)).collect();
         pids.sort_unstable();
         pids

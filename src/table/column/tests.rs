@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::top::list::tests::{finding, held, holder, lock, waiter, watched, with};
+use crate::table::testing::{finding, held, holder, lock, server, waiter, with};
 
 /// What the column shows of each of these places in a picture of these keys.
 fn shown_at(column: Column, locks: Vec<Value>, places: &[What]) -> Vec<String> {
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     let cell = |what: &What| {
         let place = Place { server: 0, what: what.clone() };
         column.cell(&Subject::of(&place, &all).unwrap()).text
@@ -50,7 +50,7 @@ fn sorted(sort: Sort, holders: &[Value]) -> Vec<i32> {
 }
 
 fn sorted_places(sort: Sort, locks: Vec<Value>, places: impl Iterator<Item = What>) -> Vec<i32> {
-    let all = [watched("main", &locks.into())];
+    let all = [server("main", &locks.into())];
     let places: Vec<Place> = places.map(|what| Place { server: 0, what }).collect();
     let mut subjects: Vec<Subject<'_>> =
         places.iter().map(|place| Subject::of(place, &all).unwrap()).collect();
@@ -202,7 +202,7 @@ fn a_state_is_told_as_the_server_writes_it_and_a_hidden_one_is_unknown() {
         (json!(null), "unknown", Tone::Dim),
     ] {
         let key = held(42, None, holder_with(&json!({ "state": state })));
-        let all = [watched("main", &json!([key]))];
+        let all = [server("main", &json!([key]))];
         let place = Place { server: 0, what: What::Lock(0) };
         let cell = Column::State.cell(&Subject::of(&place, &all).unwrap());
         assert_eq!((cell.text.as_str(), cell.tone), (text, tone));

@@ -15,7 +15,6 @@ use super::column::{
 use super::filter::Filter;
 use super::list::Row;
 use super::row::{LockId, Party, Place, RowId, What};
-use super::source::Watched;
 use crate::blocking::BlockerKind;
 use crate::sample::Pid;
 use crate::snapshot::{Blocker, Holder, Lock, Root, Server};
@@ -94,10 +93,10 @@ fn holder_id(party: Party<'_>) -> HolderId {
 }
 
 /// The lines of all servers, in their order.
-pub fn rows(all: &[Watched], filter: &Filter) -> Vec<Row> {
+pub fn rows<S: AsRef<Server>>(all: &[S], filter: &Filter) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (index, watched) in all.iter().enumerate() {
-        let mut lines = Forest::of(index, watched, all).lines();
+    for index in 0..all.len() {
+        let mut lines = Forest::of(index, all).lines();
         if !filter.is_empty() {
             lines = with_ancestors(lines, |row| matches(all, filter, row));
         }
@@ -108,9 +107,8 @@ pub fn rows(all: &[Watched], filter: &Filter) -> Vec<Row> {
 }
 
 /// The line of somebody with those above and below it.
-pub fn family(all: &[Watched], server: usize, party: Party<'_>) -> Family {
-    let Some(watched) = all.get(server) else { return Family::default() };
-    let mut lines = Forest::of(server, watched, all).lines();
+pub fn family<S: AsRef<Server>>(all: &[S], server: usize, party: Party<'_>) -> Family {
+    let mut lines = Forest::of(server, all).lines();
     let id = holder_id(party);
     let is_own = |row: &Row| row.place.party(all).is_some_and(|party| holder_id(party) == id);
     let Some(own) = lines.iter().position(is_own) else { return Family::default() };
@@ -134,17 +132,17 @@ pub fn family(all: &[Watched], server: usize, party: Party<'_>) -> Family {
     Family { above: lines, below }
 }
 
-fn matches(all: &[Watched], filter: &Filter, row: &Row) -> bool {
-    match (Subject::of(&row.place, all), row.place.watched(all), row.place.party(all)) {
+fn matches<S: AsRef<Server>>(all: &[S], filter: &Filter, row: &Row) -> bool {
+    match (Subject::of(&row.place, all), row.place.server(all), row.place.party(all)) {
         (Some(subject), ..) => filter.matches(&subject),
-        (None, Some(watched), Some(party)) => filter.matches_party(&watched.server, party),
+        (None, Some(server), Some(party)) => filter.matches_party(server, party),
         (None, ..) => false,
     }
 }
 
 /// Who waits for whom on one server.
-struct Forest<'a> {
-    all: &'a [Watched],
+struct Forest<'a, S> {
+    all: &'a [S],
     server: usize,
     roots: Vec<Place>,
     /// Of each who keeps others waiting, those that hang below it.
@@ -155,9 +153,8 @@ struct Forest<'a> {
     circles: HashMap<Who, usize>,
 }
 
-impl<'a> Forest<'a> {
-    fn of(index: usize, watched: &'a Watched, all: &'a [Watched]) -> Self {
-        let server = &watched.server;
+impl<'a, S: AsRef<Server>> Forest<'a, S> {
+    fn of(index: usize, all: &'a [S]) -> Self {
         let mut forest = Self {
             all,
             server: index,
@@ -167,6 +164,7 @@ impl<'a> Forest<'a> {
             circles: HashMap::new(),
         };
         let mut waiting: Vec<(Who, Place)> = Vec::new();
+        let Some(server) = all.get(index).map(AsRef::as_ref) else { return forest };
         for (place, party, blockers) in waits(index, server) {
             let who = Who::of_party(party);
             match blockers.first() {
@@ -291,7 +289,7 @@ impl<'a> Forest<'a> {
 
     /// A line that says what is not there, where an older exporter does not tell it.
     fn missing(&self, is_any: bool) -> Option<Row> {
-        let server = &self.all.get(self.server)?.server;
+        let server = self.all.get(self.server)?.as_ref();
         (is_any && lacks_other_waits(server)).then(|| Row {
             id: RowId::Server(server.server.clone()),
             place: Place { server: self.server, what: What::Server },
@@ -301,7 +299,7 @@ impl<'a> Forest<'a> {
     }
 
     fn row(&self, place: &Place, party: Party<'_>, who: &Who, depth: usize) -> Option<Row> {
-        let server = &place.watched(self.all)?.server;
+        let server = place.server(self.all)?;
         let id = match (&place.what, place.lock(self.all)) {
             (What::Waiter(..), Some(lock)) => RowId::Party(LockId::of(server, lock), party.id()),
             (_, _) => RowId::Session(server.server.clone(), party.id()),
@@ -370,6 +368,11 @@ fn hang(rows: &mut [Row]) {
 }
 
 impl Branch {
+    /// How far in it stands: the deepest stand under each other.
+    pub fn shown_depth(&self) -> usize {
+        self.depth.min(DEEPEST)
+    }
+
     /// The lines that a row hangs on, drawn with these characters or, where the terminal has no such,
     /// with plain ones.
     pub fn guides(&self, is_ascii: bool) -> String {
@@ -389,11 +392,10 @@ impl Branch {
 }
 
 /// What a line says, without its guides.
-pub fn line(row: &Row, all: &[Watched]) -> Vec<Cell> {
-    let (Some(branch), Some(watched)) = (&row.branch, row.place.watched(all)) else {
+pub fn line<S: AsRef<Server>>(row: &Row, all: &[S]) -> Vec<Cell> {
+    let (Some(branch), Some(server)) = (&row.branch, row.place.server(all)) else {
         return Vec::new();
     };
-    let server = &watched.server;
     let Some(party) = row.place.party(all) else {
         let text = "not told by this exporter, which is older: who waits for locks of other types";
         return vec![Cell { text: text.to_owned(), tone: Tone::Dim }];

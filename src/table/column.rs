@@ -13,13 +13,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::row::{Party, Place, What};
-use super::source::Watched;
 use crate::duration::render_duration;
 use crate::finding::Severity;
 use crate::key::Key;
 use crate::snapshot::{Detail, Finding, Holder, Lock, Server, Session};
-
-use super::input::Direction;
 
 /// What stands for the name of a key that has none.
 pub const UNREGISTERED: &str = "unregistered";
@@ -112,6 +109,15 @@ impl ViewKind {
             Self::Tree => &[],
         }
     }
+}
+
+/// Along a row of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the one after.
+    Next,
+    /// To the one before.
+    Previous,
 }
 
 /// A column.
@@ -215,8 +221,8 @@ pub struct ParseColumnError {
 
 impl<'a> Subject<'a> {
     /// Of a place; `None` for a place without a key.
-    pub fn of(place: &'a Place, all: &'a [Watched]) -> Option<Self> {
-        let server = &place.watched(all)?.server;
+    pub fn of<S: AsRef<Server>>(place: &'a Place, all: &'a [S]) -> Option<Self> {
+        let server = place.server(all)?;
         let lock = place.lock(all)?;
         let party = match place.what {
             What::Holder(..) | What::Waiter(..) => place.party(all),

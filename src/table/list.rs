@@ -11,7 +11,6 @@ use std::sync::Arc;
 use super::column::{Sort, Subject, UNREGISTERED, ViewKind};
 use super::filter::Filter;
 use super::row::{FoldId, LockId, Party, PartyId, Place, RowId, What};
-use super::source::Watched;
 use super::tree::{self, Branch};
 use crate::snapshot::{Finding, Lock, Server};
 
@@ -32,9 +31,9 @@ pub struct Row {
 }
 
 /// The rows of a view, in their order.
-pub fn rows(
+pub fn rows<S: AsRef<Server>>(
     kind: ViewKind,
-    all: &[Watched],
+    all: &[S],
     filter: &Filter,
     sort: Sort,
     unfolded: &HashSet<FoldId>,
@@ -47,14 +46,19 @@ pub fn rows(
 
 /// The same without folds, as scripts want it: whatever a row is alike to, it stands where its own
 /// values put it.
-pub fn flat_rows(kind: ViewKind, all: &[Watched], filter: &Filter, sort: Sort) -> Vec<Row> {
+pub fn flat_rows<S: AsRef<Server>>(
+    kind: ViewKind,
+    all: &[S],
+    filter: &Filter,
+    sort: Sort,
+) -> Vec<Row> {
     let Some(places) = places(kind, all, filter) else { return tree::rows(all, filter) };
     let alone = |place| Some((row(place, None, all)?, Vec::new()));
     sorted(places.into_iter().filter_map(alone).collect(), all, sort)
 }
 
 /// What is shown, in the order of the pictures; `None` for the tree, which has an order of its own.
-fn places(kind: ViewKind, all: &[Watched], filter: &Filter) -> Option<Vec<Place>> {
+fn places<S: AsRef<Server>>(kind: ViewKind, all: &[S], filter: &Filter) -> Option<Vec<Place>> {
     let mut places = match kind {
         ViewKind::Locks => lock_places(all),
         ViewKind::Sessions => session_places(all),
@@ -69,7 +73,7 @@ fn places(kind: ViewKind, all: &[Watched], filter: &Filter) -> Option<Vec<Place>
 }
 
 /// The worst of what is said of a row; of many keys it is said of the first.
-pub fn worst_finding<'a>(all: &'a [Watched], row: &'a Row) -> Option<&'a Finding> {
+pub fn worst_finding<'a, S: AsRef<Server>>(all: &'a [S], row: &'a Row) -> Option<&'a Finding> {
     let lock = row.place.lock(all);
     let party = match row.place.what {
         What::Holder(..) | What::Waiter(..) | What::OtherWait(_) | What::Root(_) => {
@@ -86,7 +90,7 @@ pub fn worst_finding<'a>(all: &'a [Watched], row: &'a Row) -> Option<&'a Finding
     let names = |finding: &&Finding| pid.is_some_and(|pid| finding.pids.contains(&pid));
     // What is said of somebody else on the same key is the next best.
     let own = worst(&mut lock.into_iter().flat_map(|lock| &lock.findings).filter(names));
-    let server = &row.place.watched(all)?.server;
+    let server = row.place.server(all)?;
     own.or_else(|| worst(&mut findings_of(server).filter(names)))
         .or_else(|| worst(&mut lock?.findings.iter()))
 }
@@ -95,18 +99,18 @@ fn findings_of(server: &Server) -> impl Iterator<Item = &Finding> {
     server.locks.iter().flatten().flat_map(|lock| &lock.findings)
 }
 
-fn lock_places(all: &[Watched]) -> Vec<Place> {
-    let of_server = |(server, watched): (usize, &Watched)| {
-        let count = watched.server.locks.as_ref().map_or(0, Vec::len);
+fn lock_places<S: AsRef<Server>>(all: &[S]) -> Vec<Place> {
+    let of_server = |(server, one): (usize, &S)| {
+        let count = one.as_ref().locks.as_ref().map_or(0, Vec::len);
         (0..count).map(move |lock| Place { server, what: What::Lock(lock) })
     };
     all.iter().enumerate().flat_map(of_server).collect()
 }
 
-fn session_places(all: &[Watched]) -> Vec<Place> {
+fn session_places<S: AsRef<Server>>(all: &[S]) -> Vec<Place> {
     let mut places = Vec::new();
-    for (server, watched) in all.iter().enumerate() {
-        for (index, lock) in watched.server.locks.iter().flatten().enumerate() {
+    for (server, one) in all.iter().enumerate() {
+        for (index, lock) in one.as_ref().locks.iter().flatten().enumerate() {
             let holders = (0..lock.holders.len()).map(|holder| What::Holder(index, holder));
             let waiters = (0..lock.waiters.len()).map(|waiter| What::Waiter(index, waiter));
             places.extend(holders.chain(waiters).map(|what| Place { server, what }));
@@ -116,8 +120,8 @@ fn session_places(all: &[Watched]) -> Vec<Place> {
 }
 
 /// A key that can be one of many in a line: one holder, nobody waiting.
-fn fold_id(place: &Place, kind: ViewKind, all: &[Watched]) -> Option<FoldId> {
-    let server = &place.watched(all)?.server;
+fn fold_id<S: AsRef<Server>>(place: &Place, kind: ViewKind, all: &[S]) -> Option<FoldId> {
+    let server = place.server(all)?;
     let lock = place.lock(all)?;
     let [holder] = &lock.holders[..] else { return None };
     if !lock.waiters.is_empty() || matches!(place.what, What::Waiter(..)) {
@@ -139,10 +143,10 @@ fn fold_id(place: &Place, kind: ViewKind, all: &[Watched]) -> Option<FoldId> {
 }
 
 /// Groups of rows: a row alone, or a fold with the rows in it.
-fn fold(
+fn fold<S: AsRef<Server>>(
     places: Vec<Place>,
     kind: ViewKind,
-    all: &[Watched],
+    all: &[S],
     unfolded: &HashSet<FoldId>,
 ) -> Vec<(Row, Vec<Row>)> {
     let mut folds: HashMap<FoldId, Vec<Place>> = HashMap::new();
@@ -181,8 +185,8 @@ fn fold(
     groups
 }
 
-fn row(place: Place, fold: Option<&FoldId>, all: &[Watched]) -> Option<Row> {
-    let server = &place.watched(all)?.server;
+fn row<S: AsRef<Server>>(place: Place, fold: Option<&FoldId>, all: &[S]) -> Option<Row> {
+    let server = place.server(all)?;
     let lock = place.lock(all)?;
     let key = LockId::of(server, lock);
     let id = match place.what {
@@ -196,7 +200,7 @@ fn row(place: Place, fold: Option<&FoldId>, all: &[Watched]) -> Option<Row> {
 
 /// The groups in their order, the rows of each below its head and in the same order. Equals stay in
 /// the order of servers and keys, so that nothing jumps about between two polls.
-fn sorted(mut groups: Vec<(Row, Vec<Row>)>, all: &[Watched], sort: Sort) -> Vec<Row> {
+fn sorted<S: AsRef<Server>>(mut groups: Vec<(Row, Vec<Row>)>, all: &[S], sort: Sort) -> Vec<Row> {
     sort_by_place(&mut groups, |(head, _)| &head.place, all, sort);
     let mut rows = Vec::with_capacity(groups.iter().map(|(_, inside)| 1 + inside.len()).sum());
     for (head, mut inside) in groups {
@@ -208,7 +212,12 @@ fn sorted(mut groups: Vec<(Row, Vec<Row>)>, all: &[Watched], sort: Sort) -> Vec<
 }
 
 /// The values are looked up once for each item, not once for each comparison.
-fn sort_by_place<T>(items: &mut Vec<T>, place: fn(&T) -> &Place, all: &[Watched], sort: Sort) {
+fn sort_by_place<T, S: AsRef<Server>>(
+    items: &mut Vec<T>,
+    place: fn(&T) -> &Place,
+    all: &[S],
+    sort: Sort,
+) {
     let mut order: Vec<_> = items
         .iter()
         .enumerate()
