@@ -2,7 +2,9 @@
 // units, colours and places, if not the same pixels. Prints a line of JSON for each panel, and fails
 // if one of them could not be drawn.
 //
-//   node preview.mjs RESULTS.json OUT.png [--light] [--width PIXELS]
+//   node preview.mjs RESULTS.json OUT.png [--light] [--width PIXELS] [--folded]
+//
+// Folded, rows that are collapsed stay so, and their panels are left out.
 
 import { readFileSync } from "node:fs";
 import { extname } from "node:path";
@@ -13,6 +15,7 @@ import { launchChromium } from "./chromium.mjs";
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
+    folded: { type: "boolean", default: false },
     light: { type: "boolean", default: false },
     width: { type: "string", default: "1600" },
   },
@@ -49,8 +52,10 @@ try {
   });
   await page.goto(HOST);
   const told = await page.evaluate(
-    async ([results]) => (await import("/preview/draw.js")).drawDashboard(results),
-    [JSON.parse(readFileSync(results, "utf8"))],
+    async ([results, options]) => {
+      return (await import("/preview/draw.js")).drawDashboard(results, options);
+    },
+    [JSON.parse(readFileSync(results, "utf8")), { folded: values.folded }],
   );
   await page.screenshot({ path: picture, fullPage: true });
   for (const panel of told) console.log(JSON.stringify(panel));

@@ -24,7 +24,7 @@ fn matrix(series: &[(&[(&str, &str)], &str)]) -> Value {
 fn vector(series: &[(&[(&str, &str)], &str)]) -> Value {
     let mut data = matrix(series);
     data["resultType"] = "vector".into();
-    for series in data["result"].as_array_mut().unwrap() {
+    for series in data["result"].as_array_mut().into_iter().flatten() {
         series["value"] = series["values"][5].take();
     }
     data
@@ -33,7 +33,9 @@ fn vector(series: &[(&[(&str, &str)], &str)]) -> Value {
 fn panel(id: u32, kind: &str, title: &str, more: Value) -> Value {
     let place = json!({ "x": 0, "y": 9 * id, "w": 12, "h": 9 });
     let mut panel = json!({ "id": id, "type": kind, "title": title, "gridPos": place });
-    panel.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    for (name, value) in more.as_object().into_iter().flatten() {
+        panel[name] = value.clone();
+    }
     panel
 }
 

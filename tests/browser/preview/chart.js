@@ -74,12 +74,12 @@ function timeTexts(_chart, moments, _axis, _space, step) {
   });
 }
 
-/** Points with an empty one where more than a step lies between two, so that a gap is seen. */
+/** Points, and empty ones at each step where there are none between two, so that a gap is seen. */
 export function withGaps(times, values, step) {
   const [ats, shown] = [[], []];
   times.forEach((time, at) => {
-    if (step && at > 0 && time - times[at - 1] > 1.5 * step) {
-      ats.push(times[at - 1] + step);
+    for (let empty = times[at - 1] + step; step && empty < time - step / 2; empty += step) {
+      ats.push(empty);
       shown.push(null);
     }
     ats.push(time);
@@ -125,7 +125,7 @@ export function seriesItems(fields, colors, { displayMode = "list", calcs = [], 
   const rows = shown.map((one) => {
     return element("tr", element("td", ...name(one)), ...cells("td", texts(one)));
   });
-  const head = element("tr", element("th.Name"));
+  const head = element("tr", element("th", "Name"));
   head.append(...cells("th", calcs.map(reducerName)));
   return [element("table", head, ...rows)];
 }

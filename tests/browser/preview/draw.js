@@ -30,8 +30,11 @@ const CELL = 30;
 const GAP = 8;
 const COLUMNS = 24;
 
-/** Draws everything, and tells what became of each panel. */
-export async function drawDashboard({ dashboard, from, to, variables, panels, annotations }) {
+/** Draws everything, or without what is in folded rows, and tells what became of each panel. */
+export async function drawDashboard(
+  { dashboard, from, to, variables, panels, annotations },
+  { folded },
+) {
   // Texts are measured, so the font has to be there.
   await document.fonts.load("16px Inter Variable");
   setNow(1000 * to);
@@ -46,7 +49,7 @@ export async function drawDashboard({ dashboard, from, to, variables, panels, an
   const column = (grid.clientWidth - (COLUMNS - 1) * GAP) / COLUMNS;
   const told = [];
   let height = 0;
-  for (const { panel, y } of placed(dashboard.panels)) {
+  for (const { panel, y } of placed(dashboard.panels, folded)) {
     const { x, w, h } = panel.gridPos;
     const styles = {
       left: `${x * (column + GAP)}px`,
@@ -58,7 +61,9 @@ export async function drawDashboard({ dashboard, from, to, variables, panels, an
     grid.style.height = `${height}px`;
     const title = substituted(panel.title ?? "", variables);
     if (panel.type === "row") {
-      grid.append(styled(element("div.row", `⌄ ${title}`), styles));
+      grid.append(
+        styled(element("div.row", `${folded && panel.collapsed ? "›" : "⌄"} ${title}`), styles),
+      );
       continue;
     }
     const room = element("div.room");
@@ -71,14 +76,15 @@ export async function drawDashboard({ dashboard, from, to, variables, panels, an
   return told;
 }
 
-// Rows as if they were all open, in which what is below them moves down.
-function* placed(panels) {
+// Rows that are open, or opened here, move down what is below them.
+function* placed(panels, folded) {
   let shift = 0;
   const sorted = [...panels].sort((one, other) => one.gridPos.y - other.gridPos.y);
   for (const panel of sorted) {
     const y = panel.gridPos.y + shift;
     yield { panel, y };
     if (panel.type !== "row" || !panel.collapsed || panel.panels.length === 0) continue;
+    if (folded) continue;
     const top = Math.min(...panel.panels.map(({ gridPos }) => gridPos.y));
     const ends = panel.panels.map(({ gridPos }) => gridPos.y + gridPos.h - top);
     for (const inner of panel.panels) yield { panel: inner, y: y + 1 + inner.gridPos.y - top };
@@ -114,7 +120,7 @@ function fill(room, panel, answers, shared) {
 }
 
 function head({ description }, title) {
-  return element("div.head", title, description ? element("i.i") : "");
+  return element("div.head", title, description ? element("i.info", "i") : "");
 }
 
 function bar({ title, links = [], templating }, from, to, variables) {
@@ -141,14 +147,18 @@ function substituted(text, variables) {
   });
 }
 
-// Points that are above zero, those no more than a step apart taken together.
+// Points that are above zero, or moments that are values themselves. Those no more than a step apart
+// are taken together.
 function spansOf({ annotations: configured }, answers) {
-  const colors = new Map((configured?.list ?? []).map(({ name, iconColor }) => [name, iconColor]));
   return answers.map(({ name, data }) => {
+    const { iconColor = "blue", useValueForTime } =
+      (configured?.list ?? []).find((annotation) => annotation.name === name) ?? {};
     const frames = framesOf([{ refId: name, data }]);
     const step = stepOf(frames) ?? 0;
     const spans = frames.flatMap(({ fields: [time, value] }) => {
-      const moments = time.values.filter((_, at) => value.values[at] > 0);
+      const isTime = useValueForTime === true || useValueForTime === "on";
+      const above = (_, at) => value.values[at] > 0;
+      const moments = isTime ? value.values : time.values.filter(above);
       return moments.reduce((spans, moment) => {
         const last = spans.at(-1);
         if (last && moment - last[1] <= step) last[1] = moment;
@@ -156,6 +166,6 @@ function spansOf({ annotations: configured }, answers) {
         return spans;
       }, []);
     });
-    return { color: colors.get(name) ?? "blue", spans };
+    return { color: iconColor, spans };
   });
 }

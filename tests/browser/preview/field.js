@@ -16,6 +16,11 @@ export function nameOf({ name, legend, labels, config }) {
 
 /** The frames with the panel's defaults and overrides in their fields, and their series numbered. */
 export function configured(frames, { defaults = {}, overrides = [] } = {}, colorMode) {
+  const numbers = frames
+    .flatMap(({ fields }) => fields.filter(({ type }) => type === "number"))
+    .flatMap(({ values }) => values.filter(Number.isFinite));
+  // Of all fields together, unless a field has bounds of its own.
+  const range = [Math.min(...numbers), Math.max(...numbers)];
   let series = 0;
   return frames.map((frame) => ({
     ...frame,
@@ -32,7 +37,7 @@ export function configured(frames, { defaults = {}, overrides = [] } = {}, color
         if (!matches(matcher, field, frame)) continue;
         for (const { id, value } of properties) set(config, id, value);
       }
-      return { ...field, config, number };
+      return { ...field, config, number, range };
     }),
   }));
 }
@@ -161,11 +166,9 @@ function thresholdAt(field, number) {
   return steps.findLast(({ value }) => at >= value) ?? steps[0];
 }
 
-/** Where a number is between the least and the most of its field, from 0 to 1. */
-export function shareOf({ config, values }, number) {
-  const numbers = values.filter(Number.isFinite);
-  const least = config.min ?? Math.min(...numbers);
-  const most = config.max ?? Math.max(...numbers);
+/** Where a number is between the least and the most that its field can show, from 0 to 1. */
+export function shareOf({ config, range }, number) {
+  const [least, most] = [config.min ?? range[0], config.max ?? range[1]];
   return most > least ? (number - least) / (most - least) : 0;
 }
 

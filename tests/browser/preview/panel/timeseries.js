@@ -26,7 +26,7 @@ export function draw(room, { frames, options, step, ...shared }) {
     series.map(() => [1, 1]),
   );
   const [scales, axes, scaleOf] = scalesOf(series, joined);
-  const { stacked, bands } = stack(series, joined.slice(1), colors);
+  const { stacked, bands } = stack(series, joined.slice(1), colors, scaleOf);
   plot(
     plotRoom,
     shared,
@@ -92,33 +92,39 @@ function rangeOf(least, most, { min, max, custom }) {
   return [min ?? from, max ?? to];
 }
 
-// Values on top of those before them in their group, and the bands between.
-function stack(series, values, colors) {
+// Values on top of those before them in their group, and the bands between. Where another one of its
+// group has a value, a series without one adds nothing to it.
+function stack(series, values, colors, scaleOf) {
   const stacked = [...values];
   const bands = [];
-  const topOf = new Map();
+  const groups = new Map();
   series.forEach(({ custom }, at) => {
     const { mode = "none", group = "A" } = custom.stacking ?? {};
     if (mode === "none") return;
-    const members = series.filter(({ custom }) => {
-      return custom.stacking?.mode === mode && (custom.stacking.group ?? "A") === group;
-    });
-    const totals = values[at].map((_, row) => {
-      return members.reduce((sum, one) => sum + (values[series.indexOf(one)][row] ?? 0), 0);
-    });
-    const top = topOf.get(group);
-    stacked[at] = values[at].map((value, row) => {
-      if (value === null || value === undefined) return value;
-      const share = mode === "percent" ? value / totals[row] || 0 : value;
-      return share + (top?.sums[row] ?? 0);
-    });
-    const sums = stacked[at].map((value, row) => value ?? top?.sums[row] ?? 0);
-    if (top && custom.fillOpacity > 0) {
-      const fill = withAlpha(colors[at], custom.fillOpacity / 100);
-      bands.push({ series: [at + 1, top.at + 1], fill });
-    }
-    topOf.set(group, { at, sums });
+    const key = [mode, group, scaleOf[at], custom.drawStyle, custom.lineInterpolation].join("|");
+    groups.set(key, { mode, members: [...(groups.get(key)?.members ?? []), at] });
   });
+  for (const { mode, members } of groups.values()) {
+    const valuesAt = (row) => members.map((at) => values[at][row] ?? null);
+    const totals = values[members[0]].map((_, row) => {
+      const there = valuesAt(row).filter((value) => value !== null);
+      return there.length > 0 ? there.reduce((sum, value) => sum + value, 0) : null;
+    });
+    let below = totals.map(() => 0);
+    members.forEach((at, place) => {
+      const sums = below.map((sum, row) => sum + (values[at][row] ?? 0));
+      stacked[at] = sums.map((sum, row) => {
+        if (totals[row] === null) return values[at][row];
+        return mode === "percent" ? sum / totals[row] || 0 : sum;
+      });
+      const { fillOpacity = 0 } = series[at].custom;
+      if (place > 0 && fillOpacity > 0) {
+        const fill = withAlpha(colors[at], fillOpacity / 100);
+        bands.push({ series: [at + 1, members[place - 1] + 1], fill });
+      }
+      below = sums;
+    });
+  }
   return { stacked, bands };
 }
 
