@@ -191,9 +191,8 @@ async fn s1_cron(servers: &Servers) -> Result {
                 seconds(5).await;
                 late.unlock(key::CRON).await?;
             }
-            seconds(1).await;
         }
-        seconds(6).await;
+        seconds(12).await;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod busy;
 mod chain;
 mod check;
 mod dashboard_types;
+mod demo;
 mod event;
 mod explain;
 mod fault;

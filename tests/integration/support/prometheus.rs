@@ -73,15 +73,20 @@ impl Prometheus {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
     }
 
-    /// The value of the only alert of this name, pending or firing, at its last evaluation.
-    pub async fn alert(&self, name: &str) -> f64 {
+    /// All alerts, pending or firing, at their last evaluation.
+    pub async fn alerts(&self) -> Vec<Value> {
         let response = http::get(self.address(), "/api/v1/alerts", &[]).await;
         let answer: Value = serde_json::from_slice(&response.body).expect("the answer is JSON");
-        let alerts = answer["data"]["alerts"].as_array().expect("alerts are listed");
+        answer["data"]["alerts"].as_array().expect("alerts are listed").clone()
+    }
+
+    /// The value of the only alert of this name.
+    pub async fn alert(&self, name: &str) -> f64 {
+        let alerts = self.alerts().await;
         let mut named = alerts.iter().filter(|alert| alert["labels"]["alertname"] == name);
         match (named.next(), named.next()) {
             (Some(alert), None) => parse_number(&alert["value"]),
-            _ => panic!("not one alert {name}: {answer:#}"),
+            _ => panic!("not one alert {name}: {alerts:#?}"),
         }
     }
 
