@@ -18,7 +18,7 @@ use crate::support::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The rules with windows and waits of seconds, and alerts that outlast their cause by `kept`.
-fn hurried_rules(kept: &str) -> String {
+pub fn hurried_rules(kept: &str) -> String {
     let waits = Regex::new(r"  for: \d+m").expect("a pattern");
     let keeps = Regex::new(r"keep_firing_for: \d+m").expect("a pattern");
     let windows = Regex::new(r"\[[25]m(:?)\]").expect("a pattern");

@@ -11,6 +11,7 @@ mod blocking;
 mod busy;
 mod chain;
 mod check;
+mod dashboard;
 mod dashboard_types;
 mod demo;
 mod event;

@@ -88,7 +88,7 @@ fn unit_tests() -> Vec<PathBuf> {
 }
 
 #[track_caller]
-fn assert_passes(output: &Output) {
+pub fn assert_passes(output: &Output) {
     let said = [&*output.stdout, &*output.stderr].concat();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
 }

@@ -28,67 +28,7 @@ locks:
 const RECALC: &str = "hashtextextended('cron:recalc-reward-points', 0)";
 
 /// Every metric with its type and its labels.
-pub const CONTRACT: &str = "
-pg_advisory_clock_offset_seconds gauge server
-pg_advisory_events_dropped_total counter server
-pg_advisory_exporter_build_info gauge version
-pg_advisory_folded_applications gauge server
-pg_advisory_folded_keys gauge server
-pg_advisory_hash_mismatches gauge server
-pg_advisory_keys gauge server datname state
-pg_advisory_last_poll_timestamp_seconds gauge server
-pg_advisory_lock_acquisitions_observed_total counter server datname lock key
-pg_advisory_lock_blocked_sessions gauge server datname lock key
-pg_advisory_lock_contended_since_timestamp_seconds gauge server datname lock key
-pg_advisory_lock_findings gauge server datname lock key finding severity
-pg_advisory_lock_held_since_timestamp_seconds gauge server datname lock key
-pg_advisory_lock_hold_duration_seconds histogram server datname lock
-pg_advisory_lock_hold_limit_seconds gauge server datname lock key
-pg_advisory_lock_hold_seconds_total counter server datname lock key application_name
-pg_advisory_lock_holder_changes_total counter server datname lock key
-pg_advisory_lock_holders gauge server datname lock key application_name mode state
-pg_advisory_lock_info gauge lock owner runbook description
-pg_advisory_lock_last_held_limit_seconds gauge server datname lock key
-pg_advisory_lock_last_held_timestamp_seconds gauge server datname lock key
-pg_advisory_lock_roots gauge server datname lock key kind application_name state holds_key
-pg_advisory_lock_rows gauge server granted
-pg_advisory_lock_table_capacity gauge server
-pg_advisory_lock_table_entries gauge server
-pg_advisory_lock_wait_duration_seconds histogram server datname lock outcome
-pg_advisory_lock_wait_limit_seconds gauge server datname lock key
-pg_advisory_lock_wait_seconds_total counter server datname lock key application_name
-pg_advisory_lock_waiter_snapshot_age gauge server datname lock key
-pg_advisory_lock_waiters gauge server datname lock key application_name mode
-pg_advisory_lock_waiting_since_timestamp_seconds gauge server datname lock key
-pg_advisory_lock_waits_abandoned_total counter server datname lock key
-pg_advisory_lock_waits_observed_total counter server datname lock key
-pg_advisory_observed_seconds_total counter server
-pg_advisory_poll_duration_seconds gauge server
-pg_advisory_poll_failures_total counter server reason
-pg_advisory_poll_interval_configured_seconds gauge server
-pg_advisory_poll_interval_seconds gauge server
-pg_advisory_polls_total counter server
-pg_advisory_pooled_connection gauge server
-pg_advisory_privileges_sufficient gauge server
-pg_advisory_registry_conflicts gauge
-pg_advisory_registry_entries gauge
-pg_advisory_registry_last_reload_successful gauge
-pg_advisory_registry_last_reload_timestamp_seconds gauge
-pg_advisory_registry_source_failures_total counter lock
-pg_advisory_registry_source_last_success_timestamp_seconds gauge lock
-pg_advisory_server_info gauge server version role
-pg_advisory_session_keys_max gauge server
-pg_advisory_sessions gauge server datname application_name state side
-pg_advisory_unregistered_keys gauge server datname
-pg_advisory_up gauge server
-process_cpu_seconds_total counter
-process_max_fds gauge
-process_open_fds gauge
-process_resident_memory_bytes gauge
-process_start_time_seconds gauge
-process_threads gauge
-process_virtual_memory_bytes gauge
-";
+pub const CONTRACT: &str = include_str!("../contract.txt");
 
 /// Values that are another at the next poll although nothing happened.
 const MOVING: [&str; 9] = [

@@ -95,6 +95,53 @@ impl Prometheus {
         self.query("time()").await[0].1
     }
 
+    /// The data of an answer about one moment, in seconds since 1970, or what is wrong with the query.
+    pub async fn query_at(&self, promql: &str, at: f64) -> Result<Value, String> {
+        self.ask(&format!("/api/v1/query?query={}&time={at}", percent_encode(promql))).await
+    }
+
+    /// The data of an answer about a time, with so many seconds between two points.
+    pub async fn query_range(
+        &self,
+        promql: &str,
+        (from, to): (f64, f64),
+        step: u64,
+    ) -> Result<Value, String> {
+        let query = percent_encode(promql);
+        let path = format!("/api/v1/query_range?query={query}&start={from}&end={to}&step={step}");
+        self.ask(&path).await
+    }
+
+    /// The values of a label that series of this selector had at some time.
+    pub async fn label_values(
+        &self,
+        selector: &str,
+        label: &str,
+        (from, to): (f64, f64),
+    ) -> Result<Vec<String>, String> {
+        let selector = percent_encode(selector);
+        let path = format!("/api/v1/label/{label}/values?match[]={selector}&start={from}&end={to}");
+        let values = self.ask(&path).await?;
+        Ok(serde_json::from_value(values).expect("values are text"))
+    }
+
+    /// The labels that series of this selector had at some time; none where there were none.
+    pub async fn labels(&self, selector: &str, (from, to): (f64, f64)) -> Vec<String> {
+        let selector = percent_encode(selector);
+        let path = format!("/api/v1/labels?match[]={selector}&start={from}&end={to}");
+        let labels = self.ask(&path).await.unwrap_or_else(|fault| panic!("{selector}: {fault}"));
+        serde_json::from_value(labels).expect("labels are text")
+    }
+
+    async fn ask(&self, path: &str) -> Result<Value, String> {
+        let response = http::get(self.address(), path, &[]).await;
+        if response.status != 200 {
+            return Err(format!("status {}: {}", response.status, response.text()));
+        }
+        let answer: Value = serde_json::from_slice(&response.body).expect("the answer is JSON");
+        Ok(answer["data"].clone())
+    }
+
     /// An instant query's vector: labels with `__name__`, and values. A scalar has no labels.
     pub async fn query(&self, promql: &str) -> Vec<(BTreeMap<String, String>, f64)> {
         let path = format!("/api/v1/query?query={}", percent_encode(promql));
