@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::table::testing::{finding, held, holder, lock, parse_server, server, waiter, with};
+use crate::table::testing::{finding, held, holder, parse_server, server, waiter, with};
 
 fn page_of(servers: Vec<Server>, query: &str) -> String {
     let site = Site {
@@ -48,8 +48,8 @@ fn stuck() -> Value {
 }
 
 /// Locks of as many sessions, each with its own name.
-fn many(count: u32, mut one: impl FnMut(u32) -> Value) -> Value {
-    (0..count).map(|number| one(number)).collect()
+fn many(count: u32, one: impl FnMut(u32) -> Value) -> Value {
+    (0..count).map(one).collect()
 }
 
 #[test]

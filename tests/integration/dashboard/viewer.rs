@@ -74,7 +74,7 @@ impl Viewer<'_> {
             Chosen::Several if variable.multi => {
                 Choice::Several(values.into_iter().take(3).collect())
             }
-            _ => {
+            Chosen::One | Chosen::Several | Chosen::All | Chosen::Nothing => {
                 let is_wanted = |value: &&String| variable.name == "lock" && *value == self.lock;
                 let value = values.iter().find(is_wanted).unwrap_or(&values[0]);
                 Choice::One(value.clone())
