@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::card::{Part, parts, remedies};
 use super::*;
 use crate::table::testing::{finding, held, holder, parse_server, server, waiter, with};
 
@@ -270,6 +271,14 @@ fn a_server_that_cannot_be_seen_is_told_before_anything_else() {
     let both = text(&page_of(vec![server("main", &json!([stuck()])), down("orders")], ""));
     assert!(both.contains("CANNOT SEE 1 of 2 servers, 1 critical, 1 warning\n"), "{both}");
     assert!(both.contains("key 42 in app on main\n"), "{both}");
+
+    // Of very many servers it is not those out of sight that are left out.
+    let names = (0..100).map(|number| format!("shard-{number}"));
+    let mut servers: Vec<Server> = names.map(|name| server(&name, &json!([]))).collect();
+    servers.push(down("orders"));
+    let first = text(&page_of(servers, ""));
+    assert!(first.contains("Servers\norders\nCANNOT SEE: login\nshard-0\n"), "{first}");
+    assert!(first.contains("more: see the\n"), "{first}");
 
     let calm = text(&page(&json!([]), ""));
     for expected in [
