@@ -313,6 +313,8 @@ fn assert_sane(dashboard: &Dashboard, question: &Question<'_>, text: &str, data:
         Asker::Annotation => None,
     };
     let most = match unit {
+        // Of all sessions together.
+        Some("s" | "dtdurations") if text.contains("_seconds_total") => f64::MAX,
         Some("s" | "dtdurations") => HOURS,
         // A hold may last for many times its limit.
         Some("percentunit") if text.contains("_limit_seconds") => 1000.0,
