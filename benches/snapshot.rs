@@ -1,8 +1,9 @@
-//! What it costs to make the snapshot's values from a view, and to write them as JSON.
+//! What it costs to make the snapshot's values from a view, and to write them as JSON or as the status
+//! page.
 //!
 //! `scripts/bench --bench snapshot`. Wall time of one snapshot on average, with details: of keys
 //! held by one session or by many, and of chains. Target: making the values costs less than writing
-//! them does.
+//! them does, and a page is made in less time than lies between two polls.
 
 #![expect(clippy::print_stdout, reason = "the numbers are for the terminal")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -14,6 +15,7 @@ use pg_locks_exporter::config::{Limits, Thresholds};
 use pg_locks_exporter::fold::Fold;
 use pg_locks_exporter::key::Key;
 use pg_locks_exporter::mode::Mode;
+use pg_locks_exporter::page::{Query, Site, render_page};
 use pg_locks_exporter::registry::Registry;
 use pg_locks_exporter::sample::{
     Backend, DatabaseOid, KeyGroup, Pid, Sample, State, VirtualTransaction,
@@ -45,10 +47,14 @@ fn case(what: &str, advisory: Vec<KeyGroup>) {
     let values = measure(|| Server::of(&view, now, true));
     let snapshot = Snapshot::of([&view], now, true);
     let json = measure(|| render_snapshot(&snapshot));
+    let site = Site { telemetry_path: "/metrics", details: true, now };
+    let query = Query::default();
+    let page = measure(|| render_page(&snapshot, &query, site));
     println!(
-        "{what:<34} values {:>8.3} ms, JSON {:>8.3} ms, beside {:>8.3} ms for the poll",
+        "{what:<34} values {:>8.3} ms, JSON {:>8.3} ms, page {:>8.3} ms, beside {:>8.3} ms for the poll",
         values.as_secs_f64() * 1e3,
         json.as_secs_f64() * 1e3,
+        page.as_secs_f64() * 1e3,
         poll.as_secs_f64() * 1e3,
     );
 }

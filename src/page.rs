@@ -8,7 +8,10 @@
 //! However many locks there are, the page stays small: lists are cut after a number of entries, and
 //! what is folded into a lock is left out of the last ones where there is no room for it.
 
-use std::cmp::Reverse;
+mod branch;
+mod card;
+mod row;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,30 +23,20 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use crate::duration::render_duration;
-use crate::finding::Severity;
 use crate::printable::{fit, visible};
-use crate::snapshot::{Finding, Gap, Lock, Server, Snapshot};
-use crate::table::column::{
-    Cell, Column, Sort, Subject, Tone, ViewKind, render_age, render_waited, title,
-};
+use crate::snapshot::{Gap, Server, Snapshot};
+use crate::table::column::{Cell, Column, Sort, Subject, Tone, ViewKind, render_age};
 use crate::table::filter::Filter;
 use crate::table::list::{self, Row};
-use crate::table::row::{Party, RowId, What};
-use crate::table::{tell, tree};
+use crate::table::row::{RowId, What};
+use crate::table::tell;
 use crate::timestamp::Timestamp;
 
 /// How much there is of each list on one page: so many entries, and no more than these bytes.
 const SERVERS: Most = Most { entries: 50, bytes: 6_000 };
-const CARDS: Most = Most { entries: 20, bytes: 22_000 };
-const LINES: Most = Most { entries: 60, bytes: 10_000 };
-const ROWS: Most = Most { entries: 50, bytes: 30_000 };
 const GAPS: Most = Most { entries: 40, bytes: 6_000 };
 /// What is folded into locks is left out of those that would make the page longer than this.
 const ROOM: usize = 90_000;
-/// Of a lock, so many findings.
-const FINDINGS: usize = 5;
-/// Of a lock, so many of those who hold it, and of those who wait.
-const PARTIES: usize = 10;
 /// A text of others is cut after so many columns where it stands in a row.
 const WIDEST: usize = 60;
 
@@ -229,62 +222,6 @@ struct ServerTemplate<'a> {
     facts: Vec<Cell>,
 }
 
-/// A key, or several that say the same, of which something is to be said.
-#[derive(Template)]
-#[template(path = "wrong.html", config = "src/page/askama.toml")]
-struct WrongTemplate<'a> {
-    worst: Tone,
-    severity: &'static str,
-    id: Option<String>,
-    title: String,
-    place: String,
-    holder: String,
-    findings: Listed<&'a Finding>,
-    keys: usize,
-    remedies: Vec<Vec<Part<'a>>>,
-    references: Vec<(&'static str, String)>,
-}
-
-#[derive(Template)]
-#[template(path = "lock.html", config = "src/page/askama.toml")]
-struct LockTemplate<'a> {
-    id: String,
-    worst: Tone,
-    name: Cell,
-    place: String,
-    application: Cell,
-    state: Cell,
-    held: String,
-    waiters: String,
-    findings: Cell,
-    more: &'a str,
-}
-
-#[derive(Template)]
-#[template(path = "more.html", config = "src/page/askama.toml")]
-struct MoreTemplate {
-    findings: Vec<Cell>,
-    parties: Listed<PartyPart>,
-    entry: Vec<(&'static str, String)>,
-}
-
-struct PartyPart {
-    who: String,
-    facts: Vec<Cell>,
-}
-
-#[derive(Template)]
-#[template(
-    source = "{{ before|safe }}<li>{% for cell in cells %}<span class=\"{{ cell.tone|tone }}\">\
-              {{ cell.text }}</span>{% endfor %}",
-    ext = "html",
-    config = "src/page/askama.toml"
-)]
-struct LineTemplate {
-    before: String,
-    cells: Vec<Cell>,
-}
-
 #[derive(Template)]
 #[template(
     source = "{% if is_link %}<a href=\"{{ text }}\" rel=\"noreferrer\">{{ text }}</a>\
@@ -309,12 +246,17 @@ pub fn render_page(snapshot: &Snapshot, query: &Query, site: Site<'_>) -> String
     // An address of the past may lead past the end.
     let from = query.from.min(rows.len().saturating_sub(1));
     let left = rows.get(from..).unwrap_or_default();
-    let plain =
-        Listed::within(ROWS, left.len(), left.iter().map(|row| render_lock(row, servers, "")));
+    let plain = Listed::within(
+        row::ROWS,
+        left.len(),
+        left.iter().map(|one| row::render_lock(one, servers, "")),
+    );
     let on_page = &left[..plain.shown.len()];
     let anchors: HashSet<String> = on_page.iter().map(|row| anchor(&row.id)).collect();
     let summary = summarize(servers);
     let is_blind = servers.iter().any(|server| !server.up);
+    let mut worst_first: Vec<&Server> = servers.iter().collect();
+    worst_first.sort_by_key(|server| server.up);
     let gaps = gaps(servers);
     let gap_count = gaps.shown.len() + gaps.left_out;
     let page = PageTemplate {
@@ -328,15 +270,15 @@ pub fn render_page(snapshot: &Snapshot, query: &Query, site: Site<'_>) -> String
         servers: Listed::within(
             SERVERS,
             servers.len(),
-            servers.iter().map(|server| tell_server(server, site.now)),
+            worst_first.into_iter().map(|server| tell_server(server, site.now)),
         ),
-        wrong: wrong(servers, &folded, &anchors),
+        wrong: card::wrong(servers, &folded, &anchors),
         nothing_found: match (query.filter.is_empty(), is_blind) {
             (false, _) => "Nothing that matches the filter.",
             (true, true) => "Nothing was found where it could be looked.",
             (true, false) => "Nothing was found.",
         },
-        tree: lines(servers, &query.filter),
+        tree: branch::lines(servers, &query.filter),
         nobody_waits: match (query.filter.is_empty(), is_blind) {
             (false, _) => "Nobody that matches the filter.",
             (true, true) => "Nobody waits where it could be looked.",
@@ -352,8 +294,9 @@ pub fn render_page(snapshot: &Snapshot, query: &Query, site: Site<'_>) -> String
             0 => String::new(),
             count => format!("{} to {} of {}", from + 1, from + count, rows.len()),
         },
-        previous: (from > 0)
-            .then(|| Query { from: from.saturating_sub(ROWS.entries), ..query.clone() }.address()),
+        previous: (from > 0).then(|| {
+            Query { from: from.saturating_sub(row::ROWS.entries), ..query.clone() }.address()
+        }),
         next: (from + on_page.len() < rows.len())
             .then(|| Query { from: from + on_page.len(), ..query.clone() }.address()),
         folds: folds(query, rows),
@@ -366,7 +309,7 @@ pub fn render_page(snapshot: &Snapshot, query: &Query, site: Site<'_>) -> String
         script: SCRIPT,
     };
     let taken = render(&page).len() + plain.shown.iter().map(String::len).sum::<usize>();
-    let rows = render_rows(on_page, servers, ROOM.saturating_sub(taken));
+    let rows = row::render_rows(on_page, servers, ROOM.saturating_sub(taken));
     render(&PageTemplate { rows, ..page })
 }
 
@@ -435,138 +378,6 @@ fn polled(server: &Server, now: Timestamp) -> Option<String> {
     Some(text)
 }
 
-/// What is wrong, the worst first, with everything that is said of a key in one place.
-fn wrong(servers: &[Server], rows: &[Row], anchors: &HashSet<String>) -> Listed<String> {
-    let is_wrong =
-        |row: &&Row| row.place.lock(servers).is_some_and(|lock| !lock.findings.is_empty());
-    let count = rows.iter().filter(is_wrong).count();
-    let told = rows.iter().filter(is_wrong);
-    Listed::within(CARDS, count, told.filter_map(|row| tell_wrong(row, servers, anchors)))
-}
-
-fn tell_wrong(row: &Row, servers: &[Server], anchors: &HashSet<String>) -> Option<String> {
-    let subject = Subject::of(&row.place, servers)?;
-    let lock = subject.lock;
-    let mut findings: Vec<&Finding> = lock.findings.iter().collect();
-    findings.sort_by_key(|finding| Reverse(finding.severity));
-    let worst = findings.first()?.severity;
-    let remedies = remedies(findings.iter().take(FINDINGS).map(|finding| &*finding.remedy));
-    let keys = subject.fold.map_or(1, <[usize]>::len);
-    let references = [("Owner", &lock.owner), ("Runbook", &lock.runbook)];
-    Some(render(&WrongTemplate {
-        worst: tone(worst),
-        severity: worst.as_str(),
-        id: Some(anchor(&row.id)).filter(|id| anchors.contains(id)),
-        title: match subject.fold {
-            Some(_) => Column::Lock.cell(&subject).text,
-            None => fit(&title(lock), WIDEST).into_owned(),
-        },
-        place: place(&subject, servers),
-        holder: held_and_awaited(&subject),
-        findings: Listed::of(findings.iter().copied(), FINDINGS),
-        keys,
-        remedies: remedies.into_iter().map(parts).collect(),
-        references: references
-            .into_iter()
-            .filter_map(|(field, value)| Some((field, reference(value.as_deref()?))))
-            .collect(),
-    }))
-}
-
-/// Each once; what is only the beginning of another is said by that one.
-fn remedies<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut told: Vec<&str> = Vec::new();
-    for remedy in all {
-        if told.iter().any(|other| other.starts_with(remedy)) {
-            continue;
-        }
-        match told.iter_mut().find(|other| remedy.starts_with(**other)) {
-            Some(shorter) => *shorter = remedy,
-            None => told.push(remedy),
-        }
-    }
-    told
-}
-
-/// A statement to be run in the database, which one click marks as a whole, or words about it.
-#[derive(Debug, PartialEq, Eq)]
-struct Part<'a> {
-    text: &'a str,
-    is_statement: bool,
-}
-
-/// Tells statements from the words around them.
-fn parts(mut text: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
-    let words = |text| Part { text, is_statement: false };
-    while let Some((start, length)) = text
-        .char_indices()
-        .find_map(|(start, _)| Some((start, statement_length(text.get(start..)?)?)))
-    {
-        let (before, rest) = text.split_at(start);
-        let (statement, rest) = rest.split_at(length);
-        parts.extend((!before.is_empty()).then(|| words(before)));
-        parts.push(Part { text: statement, is_statement: true });
-        text = rest;
-    }
-    parts.extend((!text.is_empty()).then(|| words(text)));
-    parts
-}
-
-/// The bytes of the statement that a text begins with: one that ends a session has a number in it, one
-/// that ends a prepared transaction a quoted gid, which may hold anything.
-fn statement_length(text: &str) -> Option<usize> {
-    if ["SELECT pg_terminate_backend(", "SELECT pg_cancel_backend("]
-        .iter()
-        .any(|call| text.starts_with(call))
-    {
-        let end = text.find(')')? + 1;
-        return Some(end + usize::from(text[end..].starts_with(';')));
-    }
-    let verb =
-        ["COMMIT PREPARED ", "ROLLBACK PREPARED "].iter().find(|verb| text.starts_with(**verb))?;
-    let literal = &text[verb.len()..];
-    let opening = if literal.starts_with('E') { 2 } else { 1 };
-    let mut inside = literal[opening - 1..].strip_prefix('\'')?.chars().peekable();
-    let mut length = verb.len() + opening;
-    while let Some(c) = inside.next() {
-        length += c.len_utf8();
-        if c == '\'' {
-            // A quote within is written twice.
-            match inside.next_if_eq(&'\'') {
-                Some(_) => length += 1,
-                None => return Some(length),
-            }
-        }
-    }
-    None
-}
-
-const fn tone(severity: Severity) -> Tone {
-    match severity {
-        Severity::Critical => Tone::Critical,
-        Severity::Warning => Tone::Warning,
-    }
-}
-
-/// Who has a key and since when, and who would like to.
-fn held_and_awaited(subject: &Subject<'_>) -> String {
-    let cell = |column: Column| column.cell(subject).text;
-    let lock = subject.lock;
-    let mut told = Vec::new();
-    if !lock.holders.is_empty() {
-        let held = cell(Column::Held);
-        told.push(format!("held {held} by {}, {}", cell(Column::Application), cell(Column::State)));
-    } else if !lock.waiters.is_empty() {
-        told.push("held by nobody that was seen".to_owned());
-    }
-    if !lock.waiters.is_empty() {
-        let waiting = tell::count(lock.waiters.len(), "session waits", "sessions wait");
-        told.push(format!("{waiting}, the longest {}", cell(Column::Wait)));
-    }
-    told.join("; ")
-}
-
 /// Which key it is, and where.
 fn place(subject: &Subject<'_>, servers: &[Server]) -> String {
     let cell = |column: Column| fit(&column.cell(subject).text, WIDEST).into_owned();
@@ -589,48 +400,6 @@ fn reference(text: &str) -> String {
     render(&ReferenceTemplate { text, is_link })
 }
 
-/// The tree, as nested lists.
-fn lines(servers: &[Server], filter: &Filter) -> Listed<String> {
-    let rows = tree::rows(servers, filter);
-    // The server of the line before, and how far in it stands.
-    let mut last: Option<(usize, usize)> = None;
-    let mut ends = Vec::new();
-    let lines = rows.iter().map(|row| {
-        let server = row.place.server;
-        let depth = row.branch.as_ref().map_or(0, tree::Branch::shown_depth);
-        let before = match last {
-            Some((other, above)) if other == server && depth > above => "<ul>".to_owned(),
-            Some((other, above)) if other == server => {
-                format!("</li>{}", "</ul></li>".repeat(above.saturating_sub(depth)))
-            }
-            _ => {
-                let name = row.place.server(servers).map_or("", |server| &server.server);
-                let heading = match servers.len() > 1 {
-                    true => format!("<h3>{}</h3>", escape(name)),
-                    false => String::new(),
-                };
-                format!("{}{heading}<ul>", close(last))
-            }
-        };
-        last = Some((server, depth));
-        ends.push(last);
-        let mut cells = tree::line(row, servers);
-        for cell in &mut cells {
-            cell.text = fit(&cell.text, 3 * WIDEST).into_owned();
-        }
-        render(&LineTemplate { before, cells })
-    });
-    let mut listed = Listed::within(LINES, rows.len(), lines);
-    let end = listed.shown.len().checked_sub(1).and_then(|end| *ends.get(end)?);
-    listed.shown.extend(end.map(|end| close(Some(end))));
-    listed
-}
-
-/// Ends the lists that are open after a line.
-fn close(last: Option<(usize, usize)>) -> String {
-    last.map_or_else(String::new, |(_, depth)| "</li></ul>".repeat(depth + 1))
-}
-
 /// The way between keys in one line and each key for itself, where that makes a difference.
 fn folds(query: &Query, rows: &[Row]) -> Option<(String, &'static str)> {
     let has_folds = rows.iter().any(|row| matches!(row.place.what, What::Fold(_)));
@@ -638,100 +407,6 @@ fn folds(query: &Query, rows: &[Row]) -> Option<(String, &'static str)> {
         let other = Query { flat: !query.flat, from: 0, filter: query.filter.clone() };
         let words = if query.flat { "Fold keys that say the same" } else { "Show each key" };
         (other.address(), words)
-    })
-}
-
-/// The rows of a page; of the last ones without what is folded into them, where there is no room.
-fn render_rows(rows: &[Row], servers: &[Server], mut room: usize) -> Vec<String> {
-    let render_row = |row: &Row| {
-        let more = more(row, servers);
-        let fits = more.len() <= room;
-        room = if fits { room - more.len() } else { 0 };
-        render_lock(row, servers, if fits { &more } else { NO_ROOM })
-    };
-    rows.iter().map(render_row).collect()
-}
-
-const NO_ROOM: &str =
-    "<p class=\"more\">No room for more on this page: filter, or see the JSON.</p>";
-
-/// A row of the list, with what is folded into it.
-fn render_lock(row: &Row, servers: &[Server], more: &str) -> String {
-    let Some(subject) = Subject::of(&row.place, servers) else { return String::new() };
-    let cell = |column: Column| {
-        let Cell { text, tone } = column.cell(&subject);
-        Cell { text: fit(&text, WIDEST).into_owned(), tone }
-    };
-    let findings = cell(Column::Findings);
-    let waiters = subject.lock.waiters.len();
-    let longest = subject.lock.waiters.iter().filter_map(|one| one.waited_seconds);
-    render(&LockTemplate {
-        id: anchor(&row.id),
-        worst: findings.tone,
-        name: cell(Column::Lock),
-        place: place(&subject, servers),
-        application: cell(Column::Application),
-        state: cell(Column::State),
-        held: cell(Column::Held).text,
-        waiters: match waiters {
-            0 => String::new(),
-            count => format!("{count}, {}", render_waited(longest.reduce(f64::max))),
-        },
-        findings,
-        more,
-    })
-}
-
-/// What is folded into a row: what is wrong, who is on it, what the registry says.
-fn more(row: &Row, servers: &[Server]) -> String {
-    let (Some(server), Some(lock)) = (row.place.server(servers), row.place.lock(servers)) else {
-        return String::new();
-    };
-    if let What::Fold(keys) = &row.place.what {
-        return more_of_fold(row, server, servers, keys);
-    }
-    let holders = lock.holders.iter().take(PARTIES).map(|one| tell::holder(server, lock, one));
-    let waiters = lock.waiters.iter().take(PARTIES).map(|one| tell::waiter(server, lock, one));
-    let left_out = [lock.holders.len(), lock.waiters.len()].map(|one| one.saturating_sub(PARTIES));
-    render(&MoreTemplate {
-        findings: lock.findings.iter().flat_map(tell::finding).collect(),
-        parties: Listed {
-            shown: holders.chain(waiters).map(party).collect(),
-            left_out: left_out.iter().sum(),
-        },
-        entry: entry(lock),
-    })
-}
-
-fn party(mut told: Vec<Cell>) -> PartyPart {
-    let facts = told.split_off(1.min(told.len()));
-    PartyPart { who: told.pop().map(|cell| cell.text).unwrap_or_default(), facts }
-}
-
-fn entry(lock: &Lock) -> Vec<(&'static str, String)> {
-    tell::key(lock).into_iter().map(|(field, value)| (field, reference(&value))).collect()
-}
-
-/// Of many keys: what they have in common, and some of them.
-fn more_of_fold(row: &Row, server: &Server, servers: &[Server], keys: &[usize]) -> String {
-    let locks = server.locks.as_deref().unwrap_or_default();
-    let first = row.place.lock(servers);
-    let one = |lock: &Lock| {
-        let holder = lock.holders.first().map(|one| tell::who(Party::Holder(lock, one)));
-        let text = format!("{}, held by {}", title(lock), holder.unwrap_or_default());
-        PartyPart { who: text, facts: Vec::new() }
-    };
-    render(&MoreTemplate {
-        findings: first
-            .into_iter()
-            .flat_map(|lock| &lock.findings)
-            .flat_map(tell::finding)
-            .collect(),
-        parties: Listed {
-            shown: keys.iter().filter_map(|key| locks.get(*key)).take(PARTIES).map(one).collect(),
-            left_out: keys.len().saturating_sub(PARTIES),
-        },
-        entry: Vec::new(),
     })
 }
 

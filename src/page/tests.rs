@@ -3,8 +3,9 @@
 
 use serde_json::{Value, json};
 
+use super::card::{Part, parts, remedies};
 use super::*;
-use crate::table::testing::{finding, held, holder, lock, parse_server, server, waiter, with};
+use crate::table::testing::{finding, held, holder, parse_server, server, waiter, with};
 
 fn page_of(servers: Vec<Server>, query: &str) -> String {
     let site = Site {
@@ -48,8 +49,8 @@ fn stuck() -> Value {
 }
 
 /// Locks of as many sessions, each with its own name.
-fn many(count: u32, mut one: impl FnMut(u32) -> Value) -> Value {
-    (0..count).map(|number| one(number)).collect()
+fn many(count: u32, one: impl FnMut(u32) -> Value) -> Value {
+    (0..count).map(one).collect()
 }
 
 #[test]
@@ -270,6 +271,14 @@ fn a_server_that_cannot_be_seen_is_told_before_anything_else() {
     let both = text(&page_of(vec![server("main", &json!([stuck()])), down("orders")], ""));
     assert!(both.contains("CANNOT SEE 1 of 2 servers, 1 critical, 1 warning\n"), "{both}");
     assert!(both.contains("key 42 in app on main\n"), "{both}");
+
+    // Of very many servers it is not those out of sight that are left out.
+    let names = (0..100).map(|number| format!("shard-{number}"));
+    let mut servers: Vec<Server> = names.map(|name| server(&name, &json!([]))).collect();
+    servers.push(down("orders"));
+    let first = text(&page_of(servers, ""));
+    assert!(first.contains("Servers\norders\nCANNOT SEE: login\nshard-0\n"), "{first}");
+    assert!(first.contains("more: see the\n"), "{first}");
 
     let calm = text(&page(&json!([]), ""));
     for expected in [

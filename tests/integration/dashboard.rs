@@ -313,11 +313,13 @@ fn assert_sane(dashboard: &Dashboard, question: &Question<'_>, text: &str, data:
         Asker::Annotation => None,
     };
     let most = match unit {
+        // Of all sessions together.
+        Some("s" | "dtdurations") if text.contains("_seconds_total") => f64::MAX,
         Some("s" | "dtdurations") => HOURS,
         // A hold may last for many times its limit.
         Some("percentunit") if text.contains("_limit_seconds") => 1000.0,
-        // A rate over a few scrapes is as uneven as they are.
-        Some("percentunit") if text.contains("rate(") || text.contains("increase(") => 2.0,
+        // A rate over few scrapes is extrapolated to its whole window.
+        Some("percentunit") if text.contains("rate(") => 2.0,
         Some("percentunit") => 1.0,
         _ => f64::MAX,
     };

@@ -49,7 +49,7 @@ pub fn parses_whatever_is_chosen(dashboard: &Dashboard, _: &World<'_>) -> Compla
         let of = |variable: &Variable| match &choice {
             Choice::Several(values) if !variable.multi => Choice::One(values[0].clone()),
             Choice::All if !variable.include_all => Choice::One("a".to_owned()),
-            choice => choice.clone(),
+            Choice::One(_) | Choice::Several(_) | Choice::All | Choice::Nothing => choice.clone(),
         };
         let variables = dashboard.model.templating.list.iter();
         let choices: BTreeMap<String, Choice> =
