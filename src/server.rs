@@ -528,10 +528,13 @@ mod tests {
                 "{path}"
             );
         }
-        let page = get(&server, "/", &[]).await;
+        let page = get(&server, "/?flat=1", &[]).await;
         assert_eq!(page.status, 200);
         assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
-        assert!(page.text().contains(r#"href="/metrics""#));
+        assert_eq!(page.headers["content-security-policy"], *page::CONTENT_SECURITY_POLICY);
+        assert_eq!(page.headers["referrer-policy"], "no-referrer");
+        let text = page.text();
+        assert!(text.contains("flat: true") && text.contains("details: true"), "{text}");
     }
 
     #[tokio::test]
@@ -564,7 +567,6 @@ mod tests {
         let server = start(Fake::default(), options);
         assert_eq!(get(&server, "/locks", &[]).await.text(), "metrics as Text\n");
         assert_eq!(get(&server, "/metrics", &[]).await.status, 404);
-        assert!(get(&server, "/", &[]).await.text().contains(r#"href="/locks""#));
     }
 
     #[tokio::test]

@@ -312,6 +312,28 @@ fn what_could_not_be_judged_and_what_makes_the_picture_less_is_told() {
 }
 
 #[test]
+fn the_page_leads_to_all_that_the_exporter_answers_and_stays_whole_whatever_its_paths_are() {
+    let site = Site {
+        telemetry_path: "/\"><script>alert('&')</script>",
+        details: false,
+        now: Timestamp::from_unix_micros(0),
+    };
+    let page = render_page(&Snapshot::default(), &Query::default(), site);
+    for expected in [
+        "<h1>locks</h1>",
+        concat!("pg-locks-exporter ", env!("CARGO_PKG_VERSION")),
+        "href=\"/&#34;&#62;&#60;script&#62;alert(&#39;&#38;&#39;)&#60;/script&#62;\"",
+        "href=\"/api/v1/locks\"",
+        "href=\"/api/v1/events\"",
+        "href=\"/-/healthy\"",
+        "href=\"/-/ready\"",
+        "--web.show-details",
+    ] {
+        assert!(page.contains(expected), "{expected} is missing in {page}");
+    }
+}
+
+#[test]
 fn a_runbook_is_a_link_only_where_it_leads_to_a_page() {
     for (runbook, is_link) in [
         ("https://wiki.example.com/a?b=1&c=2", true),
