@@ -11,11 +11,13 @@ use pg_locks_exporter::registry::hash::hashtext;
 use pg_locks_exporter::registry::{Circumstances, Limit, Registry, Resolver, Signs, Source};
 
 /// What people read, by the folder that its links start from.
-const DOCUMENTS: [(&str, &str); 8] = [
+const DOCUMENTS: [(&str, &str); 10] = [
     (".", include_str!("../README.md")),
+    ("docs", include_str!("../docs/check.md")),
     ("docs", NAMING),
     ("docs", CONFIGURATION),
     ("docs", include_str!("../docs/findings.md")),
+    ("docs", include_str!("../docs/metrics.md")),
     ("docs", include_str!("../docs/top.md")),
     ("alerts", include_str!("../alerts/README.md")),
     ("alerts", include_str!("../alerts/runbook.md")),
