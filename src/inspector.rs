@@ -118,7 +118,7 @@ impl Inspector {
     ) -> Result<Inspection, InspectionError> {
         let dsn = self.server.dsn.clone();
         let mut connecting = std::pin::pin!(Inspection::connect(&dsn, database));
-        let mut patience = dsn.connect_timeout();
+        let mut patience = dsn.connect_patience();
         loop {
             if let Ok(outcome) = timeout(patience, &mut connecting).await {
                 return outcome;

@@ -373,7 +373,7 @@ impl Poller {
     /// Waits for one connect, whatever it takes, and tells meanwhile that there is none.
     async fn connect(&mut self) -> Result<Connection, PollError> {
         let dsn = self.server.dsn.clone();
-        let patience = dsn.connect_timeout();
+        let patience = dsn.connect_patience();
         let mut connecting = pin!(Connection::connect(&dsn));
         loop {
             match timeout(patience, &mut connecting).await {

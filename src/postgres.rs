@@ -4,11 +4,15 @@
 //! nobody's business here.
 
 pub mod action;
+mod connect;
 mod connection;
 pub mod dsn;
 mod inspection;
 mod row;
+mod tls;
 
+pub use connect::ConnectError;
 pub use connection::{Connection, PollError};
 pub use dsn::Dsn;
 pub use inspection::{Inspection, InspectionError};
+pub use tls::TlsError;

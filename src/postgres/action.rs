@@ -12,10 +12,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls};
 
+use super::connect::{Connected, connect};
 use super::connection::PollError;
 use super::dsn::Dsn;
 use crate::sample::Pid;
@@ -159,9 +160,9 @@ async fn ask(
 ) -> Result<Vec<tokio_postgres::Row>, ActionError> {
     let asked = OnceLock::new();
     let asking = async {
-        let config = dsn.connect_config().map_err(PollError::from)?;
-        let (client, driver) = config.connect(NoTls).await.map_err(PollError::Connect)?;
-        let _ = asked.set(client.cancel_token());
+        let Connected { client, driver, canceller, .. } =
+            connect(dsn).await.map_err(PollError::from)?;
+        let _ = asked.set(canceller);
         let answer = async {
             let answer = statement(&client).await;
             drop(client);
@@ -176,8 +177,8 @@ async fn ask(
     if let Ok(answer) = timeout(PATIENCE, &mut asking).await {
         return answer;
     }
-    if let Some(token) = asked.get() {
-        let _ = timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await;
+    if let Some(canceller) = asked.get() {
+        canceller.cancel().await;
     }
     Err(ActionError::Timeout)
 }

@@ -16,8 +16,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, SimpleQueryMessage};
 
+use super::connect::{Canceller, ConnectError, Connected, connect};
 use super::dsn::{Dsn, DsnError};
 use super::row::{self, Text};
 use crate::registry::{HashCall, HashCheck, HashFunction};
@@ -54,6 +55,7 @@ const FACTS_SQL: &str = include_str!("facts.sql");
 pub struct Connection {
     client: Client,
     driver: JoinHandle<Result<(), tokio_postgres::Error>>,
+    canceller: Canceller,
     /// Names are read in the bytes they have, unconverted. They may have been made in a database of
     /// another encoding, and one that the server cannot convert fails the whole statement.
     reads_raw: bool,
@@ -81,9 +83,9 @@ pub enum PollError {
     /// The connection string cannot be used (a password file that cannot be read).
     #[error("{}", render_chain(.0))]
     Dsn(#[from] DsnError),
-    /// No connection: nobody answers, or the login was refused.
-    #[error("{}", render_chain(.0))]
-    Connect(#[source] tokio_postgres::Error),
+    /// No connection: nobody answers, nobody who can be trusted, or the login was refused.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The server or the driver refused a statement.
     #[error("{}", render_chain(.0))]
     Postgres(#[from] tokio_postgres::Error),
@@ -105,24 +107,26 @@ impl PollError {
     pub fn reason(&self) -> FailureReason {
         match self {
             Self::Dsn(_) => FailureReason::Login,
-            Self::Connect(error) if is_io(error) => FailureReason::Unreachable,
-            Self::Connect(error) => reason_of(error).unwrap_or(FailureReason::Login),
+            Self::Connect(error) if error.is_unreachable() => FailureReason::Unreachable,
+            Self::Connect(error) => {
+                error.server_error().map_or(FailureReason::Login, |said| reason_of(said.code()))
+            }
             Self::ConnectTimeout(_) => FailureReason::Unreachable,
             Self::PollTimeout(_) => FailureReason::Timeout,
             Self::Postgres(error) if error.is_closed() || is_io(error) => {
                 FailureReason::ConnectionLost
             }
-            Self::Postgres(error) => reason_of(error).unwrap_or(FailureReason::Error),
+            Self::Postgres(error) => error.code().map_or(FailureReason::Error, reason_of),
             Self::Answer => FailureReason::Error,
         }
     }
 }
 
-/// By what the server said; `None` where it said nothing.
-fn reason_of(error: &tokio_postgres::Error) -> Option<FailureReason> {
+/// By what the server said.
+fn reason_of(code: &SqlState) -> FailureReason {
     // Class 28 is a refused login; 57P01 to 57P05 are a server that goes, went, is not up yet, or
     // ends a session.
-    Some(match error.code()?.code() {
+    match code.code() {
         code if code.starts_with("28") => FailureReason::Login,
         "3D000" => FailureReason::Login,
         "53300" => FailureReason::TooManyConnections,
@@ -131,7 +135,7 @@ fn reason_of(error: &tokio_postgres::Error) -> Option<FailureReason> {
         "57P01" | "57P02" | "57P05" => FailureReason::ConnectionLost,
         "57P03" => FailureReason::Unreachable,
         _ => FailureReason::Error,
-    })
+    }
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {
@@ -139,7 +143,7 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Errors here do not print their causes; without them all one sees is "db error".
-fn render_chain(error: &dyn Error) -> String {
+pub(super) fn render_chain(error: &dyn Error) -> String {
     let mut cause = error.source();
     // Of a server's error the driver prints no more than that it is one.
     let mut text = match (error.to_string(), cause) {
@@ -168,18 +172,18 @@ impl Connection {
     /// say) has a server process already, and a second one beside it would be no quicker: whoever
     /// calls should go on waiting for the first.
     pub async fn connect(dsn: &Dsn) -> Result<Self, PollError> {
-        let config = dsn.connect_config()?;
         let opened_at = local_now();
-        let (client, driver) = config.connect(NoTls).await.map_err(PollError::Connect)?;
-        let version = driver.parameter("server_version").unwrap_or_default().to_owned();
-        let server_encoding = driver.parameter("server_encoding");
+        let Connected { client, driver, canceller, parameters } = connect(dsn).await?;
+        let version = parameters.get("server_version").unwrap_or_default();
+        let server_encoding = parameters.get("server_encoding");
         let is_utf8 = server_encoding == Some("UTF8");
         let reads_raw = is_utf8 || server_encoding == Some("SQL_ASCII");
         Ok(Self {
             client,
             driver: tokio::spawn(driver),
+            canceller,
             reads_raw,
-            locks_sql: locks_sql(&version),
+            locks_sql: locks_sql(version),
             settings: Settings { statement_timeout: true, work_mem: true, jit: true },
             facts: Facts::default(),
             is_utf8,
@@ -460,10 +464,8 @@ impl Connection {
         if let Ok(answers) = timeout(patience, answers).await {
             return Ok(answers);
         }
-        let token = self.client.cancel_token();
-        tokio::spawn(async move {
-            let _ = timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await;
-        });
+        let canceller = self.canceller.clone();
+        tokio::spawn(async move { canceller.cancel().await });
         Err(PollError::PollTimeout(patience))
     }
 

@@ -20,8 +20,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::{DbError, ErrorPosition};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
+use super::connect::{Canceller, connect};
 use super::connection::{PollError, without_comments};
 use super::dsn::Dsn;
 
@@ -48,6 +49,7 @@ const OPENING: &str = "SELECT NULL::pg_catalog.text WHERE false UNION ALL (\n";
 pub struct Inspection {
     client: Client,
     driver: JoinSet<Result<(), tokio_postgres::Error>>,
+    canceller: Canceller,
 }
 
 /// Why a question has no answer. Never a piece of the query, of a value, or of a password.
@@ -131,16 +133,15 @@ impl Inspection {
     /// Connects to a database of the server, however long that takes: whoever calls should go on
     /// waiting for this connect rather than begin a second one.
     pub async fn connect(dsn: &Dsn, database: &str) -> Result<Self, InspectionError> {
-        let config = dsn.with_database(database).connect_config().map_err(PollError::Dsn)?;
-        let (client, connection) = config.connect(NoTls).await.map_err(PollError::Connect)?;
+        let connected = connect(&dsn.with_database(database)).await.map_err(PollError::from)?;
         let mut driver = JoinSet::new();
-        driver.spawn(connection);
-        Ok(Self { client, driver })
+        driver.spawn(connected.driver);
+        Ok(Self { client: connected.client, driver, canceller: connected.canceller })
     }
 
     /// Says goodbye and waits until it is sent.
     pub async fn close(self) {
-        let Self { client, mut driver } = self;
+        let Self { client, mut driver, .. } = self;
         drop(client);
         let _ = timeout(Duration::from_secs(1), driver.join_next()).await;
     }
@@ -200,10 +201,8 @@ impl Inspection {
         let answer = timeout(PATIENCE, question).await;
         let answer = answer.unwrap_or(Err(InspectionError::Timeout(PATIENCE)));
         if let Err(InspectionError::Timeout(_) | InspectionError::TooLarge) = answer {
-            let token = self.client.cancel_token();
-            tokio::spawn(async move {
-                let _ = timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await;
-            });
+            let canceller = self.canceller.clone();
+            tokio::spawn(async move { canceller.cancel().await });
         }
         answer
     }
