@@ -183,12 +183,13 @@ pub struct ServeArgs {
 pub struct ConnectionArgs {
     /// Connection string, as a URI or as key=value pairs
     ///
-    /// What it leaves open comes from PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE and so on, as
-    /// with every client of PostgreSQL; with nothing set, the local server is watched. A password
-    /// is safer in --dsn-file or in the environment, since other users can read the arguments of a
-    /// process.
+    /// What it leaves open comes from PGHOST, PGUSER, PGSSLMODE and so on, from service and password
+    /// files, as with every client of PostgreSQL; with nothing set, the local server is watched. A
+    /// password is safer in --dsn-file, in a password file or in the environment, since other users
+    /// can read the arguments of a process.
     ///
-    /// [env: DATA_SOURCE_NAME]
+    /// [env: DATA_SOURCE_NAME, or DATA_SOURCE_URI, DATA_SOURCE_USER and DATA_SOURCE_PASS, or these
+    /// with _FILE]
     #[arg(long = "dsn", value_name = "DSN")]
     pub dsn: Option<SecretText>,
 

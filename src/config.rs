@@ -21,7 +21,7 @@ pub use pooler::{Pooler, PoolerError, Poolers};
 
 use crate::cli::{ConnectionArgs, FileArgs, ListenAddress, PollArgs, ServeArgs};
 use crate::duration::{ParseDurationError, parse_duration};
-use crate::postgres::dsn::{Dsn, DsnError};
+use crate::postgres::dsn::{Dsn, DsnError, Login};
 use crate::registry::MAX_KEYS;
 use file::{ConfigFile, Entry, HolderChangesSection, ServerEntry};
 
@@ -243,6 +243,8 @@ enum Fault {
     ServersToo { file: PathBuf },
     #[error("{0} is set too; drop one of the two")]
     Both(&'static str),
+    #[error("is not set, and a login is: write HOST:PORT/DBNAME into it")]
+    NoUri,
 }
 
 impl fmt::Display for ConfigError {
@@ -393,6 +395,16 @@ enum DsnSource {
     Flag(String),
     Variable(String),
     File(&'static str, PathBuf),
+    /// The variables of `postgres_exporter`: a URI without a scheme, and the login beside it.
+    Uri(UriSource),
+}
+
+/// What the variables of `postgres_exporter` say, each of which may be the content of a file.
+struct UriSource {
+    name: &'static str,
+    uri: String,
+    login: Login,
+    password_file: Option<PathBuf>,
 }
 
 impl DsnSource {
@@ -408,14 +420,22 @@ impl DsnSource {
         if let Some(text) = &args.dsn {
             return Ok(Some(Self::Flag(text.expose().to_owned())));
         }
-        match (world.set(Self::VARIABLE), world.set(Self::FILE_VARIABLE)) {
-            (Some(_), Some(_)) => {
-                Err(Place::Name(Self::VARIABLE).fault(Fault::Both(Self::FILE_VARIABLE)))
-            }
-            (Some(text), None) => Ok(Some(Self::Variable(text))),
-            (None, Some(path)) => Ok(Some(Self::File(Self::FILE_VARIABLE, path.into()))),
-            (None, None) => Ok(None),
+        let mut named = [Self::VARIABLE, Self::FILE_VARIABLE]
+            .into_iter()
+            .chain(UriSource::VARIABLES)
+            .filter(|name| world.set(name).is_some());
+        let first = named.next();
+        if let (Some(first @ (Self::VARIABLE | Self::FILE_VARIABLE)), Some(second)) =
+            (first, named.next())
+        {
+            return Err(Place::Name(first).fault(Fault::Both(second)));
         }
+        Ok(match (world.set(Self::VARIABLE), world.set(Self::FILE_VARIABLE)) {
+            (Some(text), _) => Some(Self::Variable(text)),
+            (None, Some(path)) => Some(Self::File(Self::FILE_VARIABLE, path.into())),
+            (None, None) if first.is_some() => Some(Self::Uri(UriSource::fetch(world)?)),
+            (None, None) => None,
+        })
     }
 
     fn name(&self) -> Place {
@@ -423,7 +443,45 @@ impl DsnSource {
             Self::Flag(_) => Self::FLAG,
             Self::Variable(_) => Self::VARIABLE,
             Self::File(name, _) => name,
+            Self::Uri(source) => source.name,
         })
+    }
+}
+
+impl UriSource {
+    const VARIABLES: [&'static str; 6] = [
+        "DATA_SOURCE_URI",
+        "DATA_SOURCE_URI_FILE",
+        "DATA_SOURCE_USER",
+        "DATA_SOURCE_USER_FILE",
+        "DATA_SOURCE_PASS",
+        "DATA_SOURCE_PASS_FILE",
+    ];
+
+    fn fetch(world: World<'_>) -> Result<Self, ConfigError> {
+        let [uri, uri_file, user, user_file, password, password_file] = Self::VARIABLES;
+        for (plain, file) in [(uri, uri_file), (user, user_file), (password, password_file)] {
+            if world.set(plain).is_some() && world.set(file).is_some() {
+                return Err(Place::Name(plain).fault(Fault::Both(file)));
+            }
+        }
+        let read = |plain: &'static str, file: &'static str| match world.set(file) {
+            Some(path) => {
+                world.read_file(Path::new(&path)).map(|text| Some(text.trim().to_owned()))
+            }
+            None => Ok(world.set(plain)),
+        };
+        let login = Login { user: read(user, user_file)?, password: world.set(password) };
+        let password_file = world.set(password_file).map(PathBuf::from);
+        if let Some(path) = &password_file {
+            // Only to learn now that it cannot be read; each connect reads it again.
+            world.read_file(path)?;
+        }
+        let name = if world.set(uri_file).is_some() { uri_file } else { uri };
+        let Some(uri) = read(uri, uri_file)? else {
+            return Err(Place::Name(uri).fault(Fault::NoUri));
+        };
+        Ok(Self { name, uri, login, password_file })
     }
 }
 
@@ -455,6 +513,18 @@ fn single_dsn(
                 return Err(Place::File(path).fault(Fault::EmptyFile));
             }
             Ok(parse(&text, Place::File(path.clone()))?.with_dsn_file(path))
+        }
+        DsnSource::Uri(UriSource { uri, login, password_file, .. }) => {
+            let uri = match uri.split_once("://") {
+                Some(_) => uri,
+                None => format!("postgresql://{uri}"),
+            };
+            let dsn = Dsn::parse_with_login(&uri, &login, world.variable);
+            let dsn = dsn.map_err(|error| place.fault(error))?;
+            Ok(match password_file {
+                Some(path) => dsn.with_password_file(path),
+                None => dsn,
+            })
         }
     }
 }
@@ -927,6 +997,30 @@ thresholds:
     }
 
     #[test]
+    fn the_variables_of_postgres_exporter_are_taken_with_any_password() {
+        let config = case("")
+            .variable("DATA_SOURCE_URI", "db-1:6432/app?sslmode=disable")
+            .variable("DATA_SOURCE_USER_FILE", "/run/user")
+            .variable("DATA_SOURCE_PASS", "p#s=s@w:o%rd{x/ y")
+            .file("/run/user", "monitor\n")
+            .config()
+            .unwrap();
+        let [server] = &config.servers[..] else { panic!("{:?}", config.servers) };
+        assert_eq!(server.name, "db-1:6432");
+        assert_eq!((server.dsn.user(), server.dsn.database()), ("monitor", "app"));
+        assert!(!server.dsn.has_password(), "the URI holds none");
+        assert!(format!("{:?}", server.dsn).contains("password: set"));
+        let config =
+            case("--dsn host=flag-host").variable("DATA_SOURCE_URI", "db-1").config().unwrap();
+        assert_eq!(config.servers[0].name, "flag-host:5432", "a flag goes before");
+        let error = case("")
+            .variable("DATA_SOURCE_URI", "db-1")
+            .variable("DATA_SOURCE_PASS_FILE", "/none")
+            .error();
+        assert!(error.starts_with("/none: cannot read the file"), "{error}");
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
         let servers = "servers: [{ name: a }]";
         let expected = [
@@ -941,6 +1035,22 @@ thresholds:
             (
                 case("").variable("DATA_SOURCE_NAME", "x").variable("LOCKS_DSN_FILE", "y"),
                 "DATA_SOURCE_NAME: LOCKS_DSN_FILE is set too; drop one of the two",
+            ),
+            (
+                case("").variable("DATA_SOURCE_NAME", "x").variable("DATA_SOURCE_PASS", "y"),
+                "DATA_SOURCE_NAME: DATA_SOURCE_PASS is set too; drop one of the two",
+            ),
+            (
+                case("").variable("DATA_SOURCE_USER", "x").variable("DATA_SOURCE_USER_FILE", "y"),
+                "DATA_SOURCE_USER: DATA_SOURCE_USER_FILE is set too; drop one of the two",
+            ),
+            (
+                case("").variable("DATA_SOURCE_USER", "x"),
+                "DATA_SOURCE_URI: is not set, and a login is: write HOST:PORT/DBNAME into it",
+            ),
+            (
+                yaml(servers).variable("DATA_SOURCE_URI", "h"),
+                "DATA_SOURCE_URI: /etc/locks.yaml lists `servers` too; drop one of the two",
             ),
         ];
         for (case, message) in expected {

@@ -171,6 +171,10 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whoever shows a single one knows which server was meant.
+        if let [Refusal { fault, .. }] = &self.0[..] {
+            return f.write_str(&render_chain(fault));
+        }
         for (index, Refusal { place, fault }) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str("; ")?;

@@ -270,9 +270,11 @@ impl Dsn {
         environment: Environment<'_>,
     ) -> Result<Self, DsnError> {
         let mut said = parse_parameters(text)?;
+        let written_password = said.get("password").is_some_and(|password| !password.is_empty());
         let told = [("user", &login.user), ("password", &login.password)];
         said.extend(told.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))));
-        Self::resolve(&said, environment, &Defaults::fetch(environment))
+        let dsn = Self::resolve(&said, environment, &Defaults::fetch(environment))?;
+        Ok(Self { written_password, ..dsn })
     }
 
     /// The same, with the password read from a file at every connect. It wins over any other.

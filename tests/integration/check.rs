@@ -117,20 +117,20 @@ async fn a_server_that_is_down_cannot_be_told_of_and_hides_nothing_critical() {
 
     let outcome = check(&["--config.file", &config]).await;
     assert_eq!(outcome.code, Some(3), "{}", outcome.stdout);
-    let expected = "LOCKS UNKNOWN - main: error connecting to server: Connection refused";
+    let expected = "LOCKS UNKNOWN - main: cannot connect: Connection refused";
     assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
 
     let _holder = other.holds("pod-a", "7").await;
     let outcome = check(&["--config.file", &config]).await;
     assert_eq!(outcome.code, Some(3), "a warning hides no outage: {}", outcome.stdout);
-    let expected = "LOCKS UNKNOWN - 1 warning, 1 unknown: main: error connecting to server: ";
+    let expected = "LOCKS UNKNOWN - 1 warning, 1 unknown: main: cannot connect: ";
     assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
 
     let _waiter = other.waits("pod-b", "7").await;
     eventually("the wait is too long", async || {
         let outcome = check(&["--config.file", &config]).await;
         assert_eq!(outcome.code, Some(2), "{}", outcome.stdout);
-        assert!(outcome.stdout.contains("\nUNKNOWN main: error connecting"), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains("\nUNKNOWN main: cannot connect"), "{}", outcome.stdout);
         assert!(outcome.stdout.contains(" 'lock_table other'="), "{}", outcome.stdout);
         let said = outcome.stdout + &outcome.stderr;
         assert!(!said.contains("S3cr3t"), "{said}");

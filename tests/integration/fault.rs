@@ -258,7 +258,7 @@ async fn a_server_that_hangs_is_down_soon_and_gets_no_second_connection() {
     let postgres = Postgres::start().await;
     let _holder = postgres.holds("pod-a", "42").await;
     let observer = postgres.session("observer").await;
-    let dsn = format!("{}?connect_timeout=1", postgres.dsn("postgres"));
+    let dsn = format!("{}?connect_timeout=2", postgres.dsn("postgres"));
     let exporter = Exporter::watching(&dsn).start().await;
     exporter.scrape_fresh().await;
     let ours = observer.value(&format!("SELECT pid {OURS}")).await.expect("we are connected");
@@ -411,7 +411,7 @@ async fn a_connect_that_hangs_is_waited_for_and_not_repeated() {
     let observer = postgres.session_in("postgres", "observer").await;
     let lock = postgres.session("lock").await;
     lock.run("BEGIN; LOCK TABLE pg_catalog.pg_database IN ACCESS EXCLUSIVE MODE").await;
-    let dsn = format!("{}?connect_timeout=1", postgres.dsn("app"));
+    let dsn = format!("{}?connect_timeout=2", postgres.dsn("app"));
     let exporter = Exporter::watching(&dsn).start().await;
     // Before it has read its database a backend shows no activity, but it waits.
     let starting = "SELECT count(*) FROM pg_lock_status() WHERE NOT granted AND relation = 1262";
@@ -423,7 +423,7 @@ async fn a_connect_that_hangs_is_waited_for_and_not_repeated() {
     })
     .await;
     assert_eq!(observer.value(starting).await.as_deref(), Some("1"));
-    assert!(exporter.log().contains("no connection within 1s"), "{}", exporter.log());
+    assert!(exporter.log().contains("no connection within 2s"), "{}", exporter.log());
     let told = exporter.log().lines().filter(|line| line.contains("level=warn")).count();
     assert_eq!(told, 1, "{}", exporter.log());
 

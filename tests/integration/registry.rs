@@ -109,7 +109,7 @@ async fn what_cannot_be_looked_at_is_told_with_exit_code_1() {
     let url = format!("http://me:S3cr3t@{place}");
     let refused = "Connection refused (os error 111)";
     for (arguments, said) in [
-        (["--dsn", &dsn], format!("locks: {place}: error connecting to server: {refused}\n")),
+        (["--dsn", &dsn], format!("locks: {place}: cannot connect: {refused}\n")),
         (["--from", &url], format!("locks: http://{place}: cannot connect: {refused}\n")),
     ] {
         let outcome = registry(&[&["suggest"], &arguments[..]].concat()).await;
@@ -169,7 +169,7 @@ async fn of_several_servers_those_that_are_up_get_their_entries() {
     let suggest = ["suggest", "--config.file", &config, "--samples", "1"];
     let Outcome { code, stdout, stderr } = registry(&suggest).await;
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.starts_with("locks: down: error connecting to server"), "{stderr}");
+    assert!(stderr.starts_with("locks: down: cannot connect"), "{stderr}");
     assert!(
         stdout.ends_with(
             "  - name: pods-a-1\n    key: 42424242\n    databases: [app]\n    \

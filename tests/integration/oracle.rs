@@ -1,0 +1,338 @@
+//! Connection strings: on the same string, environment and files the built binary ends up where psql
+//! does, as the same role in the same database, or nowhere like psql; and whatever goes wrong on the
+//! way, no password is told. The table is `oracle/rows.toml`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use crate::support::port::Port;
+use crate::support::process::{Outcome, run};
+use crate::support::{Exporter, Postgres, Scrape, eventually, exporter, http, locks, require};
+
+/// Every character that some form takes for something else.
+const PASSWORD: &str = "S3cr3t-canary p#s=s@w:o%rd{x/ y'\\&?";
+const CANARY: &str = "canary";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    row: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    string: String,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    pgpass: Option<String>,
+    pgpass_mode: Option<u32>,
+    services: Option<String>,
+    system_services: Option<String>,
+    elsewhere: Option<String>,
+    differs: Option<String>,
+    manual: Option<String>,
+    why: Option<String>,
+}
+
+/// Servers, and what the table calls them.
+struct Bed {
+    primary: Postgres,
+    standby: Postgres,
+    plain: Postgres,
+    dead: Port,
+    /// Accepts, and says nothing.
+    mute: TcpListener,
+}
+
+impl Bed {
+    async fn start() -> Bed {
+        let logged = || {
+            Postgres::builder()
+                .setting("log_connections", "on")
+                .setting("log_disconnections", "on")
+                .setting("password_encryption", "scram-sha-256")
+                .hba("host all scram 127.0.0.1/32 scram-sha-256")
+                .hba("local all scram scram-sha-256")
+        };
+        let mut primary = logged().start().await;
+        let session = primary.session_in("postgres", "roles").await;
+        let me = me();
+        for statement in [
+            "CREATE ROLE monitor LOGIN".to_owned(),
+            "CREATE ROLE readonly LOGIN".to_owned(),
+            "ALTER ROLE readonly SET default_transaction_read_only = on".to_owned(),
+            format!("CREATE ROLE scram LOGIN PASSWORD '{}'", PASSWORD.replace('\'', "''")),
+            format!(
+                "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{me}') THEN CREATE ROLE \"{me}\" LOGIN; END IF; END $$"
+            ),
+            "CREATE DATABASE monitor".to_owned(),
+        ] {
+            session.run(&statement).await;
+        }
+        if me != "postgres" {
+            session.run(&format!("CREATE DATABASE \"{me}\"")).await;
+        }
+        drop(session);
+        let standby = primary.start_standby().await;
+        let plain = logged().start().await;
+        let session = plain.session_in("postgres", "roles").await;
+        session.run("DROP DATABASE app").await;
+        session.run("CREATE ROLE monitor LOGIN").await;
+        let mute = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        Bed { primary, standby, plain, dead: Port::reserve(), mute }
+    }
+
+    fn servers(&self) -> [(&'static str, &Postgres); 3] {
+        [("primary", &self.primary), ("standby", &self.standby), ("plain", &self.plain)]
+    }
+
+    fn fill(&self, text: &str, home: &Path) -> String {
+        let encoded: String = PASSWORD.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let quoted = PASSWORD.replace('\\', "\\\\").replace('\'', "\\'");
+        let escaped = PASSWORD.replace('\\', "\\\\").replace(':', "\\:");
+        let mute = self.mute.local_addr().expect("it listens").port();
+        [
+            ("primary", self.primary.port().to_string()),
+            ("standby", self.standby.port().to_string()),
+            ("plain", self.plain.port().to_string()),
+            ("dead", self.dead.number().to_string()),
+            ("mute", mute.to_string()),
+            ("socket", self.primary.socket_folder().display().to_string()),
+            ("home", home.display().to_string()),
+            ("me", me()),
+            ("server_user", owner(self.primary.socket_folder())),
+            ("encoded", encoded),
+            ("quoted", quoted),
+            ("escaped", escaped),
+            ("password", PASSWORD.to_owned()),
+        ]
+        .iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+    }
+
+    /// Where the last of the sessions is that began since a moment of each log, and as whom:
+    /// `SERVER ROLE DATABASE APPLICATION`. Waits until each has ended.
+    async fn last_session(&self, since: [usize; 3]) -> String {
+        eventually("the servers' logs tell of a session and of its end", async || {
+            let mut last = None;
+            for ((name, postgres), since) in self.servers().into_iter().zip(since) {
+                let log = postgres.log();
+                let log = &log[since..];
+                let count = |what| log.lines().filter(|line| line.contains(what)).count();
+                assert_eq!(count("connection authorized"), count("disconnection:"), "{log}");
+                let line = log.lines().rfind(|line| line.contains("connection authorized"));
+                let line = line.map(|line| (line.to_owned(), name));
+                last = last.max(line);
+            }
+            let (line, server) = last.expect("there was a session");
+            let value = |key: &str, end: &str| {
+                let (_, rest) =
+                    line.split_once(key).unwrap_or_else(|| panic!("no {key} in {line}"));
+                rest.split(end).next().unwrap_or(rest).to_owned()
+            };
+            let role = value("user=", " ");
+            let (database, application) =
+                (value("database=", " "), value("application_name=", " identity="));
+            let application =
+                application.split(" SSL enabled").next().unwrap_or_default().to_owned();
+            format!("{server} {role} {database} {application}")
+        })
+        .await
+    }
+
+    fn moments(&self) -> [usize; 3] {
+        self.servers().map(|(_, postgres)| postgres.log().len())
+    }
+}
+
+fn me() -> String {
+    let output = Command::new("id").arg("-un").output().expect("id can be run");
+    String::from_utf8(output.stdout).expect("it says text").trim().to_owned()
+}
+
+fn owner(folder: &Path) -> String {
+    let output = Command::new("stat").args(["-c", "%U"]).arg(folder).output();
+    String::from_utf8(output.expect("stat can be run").stdout).expect("text").trim().to_owned()
+}
+
+/// What a row's programs find at home.
+fn furnish(row: &Row, bed: &Bed) -> TempDir {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    fs::create_dir(home.path().join("system")).expect("it is ours");
+    let files = [
+        (".pgpass", &row.pgpass),
+        (".pg_service.conf", &row.services),
+        ("system/pg_service.conf", &row.system_services),
+        ("elsewhere", &row.elsewhere),
+    ];
+    for (name, text) in files {
+        let Some(text) = text else { continue };
+        let path = home.path().join(name);
+        fs::write(&path, bed.fill(text, home.path())).expect("it is ours");
+        let mode = row.pgpass_mode.filter(|_| name == ".pgpass").unwrap_or(0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+    home
+}
+
+/// The same surroundings for both.
+fn surround(command: &mut Command, row: &Row, bed: &Bed, home: &Path) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PG") {
+            command.env_remove(&name);
+        }
+    }
+    command.env("HOME", home).env("PGSYSCONFDIR", home.join("nowhere")).stdin(Stdio::null());
+    for (name, value) in &row.env {
+        command.env(name, bed.fill(value, home));
+    }
+}
+
+fn psql(string: &str) -> Command {
+    let mut psql = Command::new("psql");
+    psql.args(["-X", "-w", "-A", "-t", "-c", "SELECT 1"]);
+    if !string.is_empty() {
+        // Given as the database it is read as a connection string.
+        psql.args(["-d", string]);
+    }
+    psql
+}
+
+fn ask_locks(string: &str) -> Command {
+    let mut command = locks(&["top", "--once", "--json", "--exporter", "none"]);
+    if !string.is_empty() {
+        command.args(["--dsn", string]);
+    }
+    command
+}
+
+fn assert_no_secret(text: &str, row: &Row) {
+    // The string itself may name it, the programs may not.
+    assert!(!text.contains(CANARY), "{}: {text}", row.string);
+}
+
+#[tokio::test]
+async fn every_connection_string_leads_where_psql_goes() {
+    require!(Postgres);
+    let table: Table = toml::from_str(include_str!("oracle/rows.toml")).expect("the table is TOML");
+    assert!(table.row.len() >= 60, "{} rows", table.row.len());
+    let bed = Bed::start().await;
+    let mut differences = String::new();
+    let mut connected = 0;
+    for row in &table.row {
+        let home = furnish(row, &bed);
+        let string = bed.fill(&row.string, home.path());
+        let run_one = async |mut command: Command| {
+            surround(&mut command, row, &bed, home.path());
+            let before = bed.moments();
+            let outcome: Outcome = run(command).await;
+            let place = match outcome.code {
+                Some(0) => bed.last_session(before).await,
+                _ => "refused".to_owned(),
+            };
+            (place, outcome)
+        };
+        let (mut expected, told) = run_one(psql(&string)).await;
+        // Each calls itself by its own name.
+        if let Some(place) = expected.strip_suffix(" psql") {
+            expected = format!("{place} locks");
+        }
+        if let Some(manual) = &row.manual {
+            let error = &told.stderr;
+            assert!(
+                error.contains("invalid connection option"),
+                "{string}: psql knows it: {error}"
+            );
+            expected.clone_from(manual);
+        }
+        if let Some(differs) = &row.differs {
+            assert_ne!(*differs, expected, "{string}: there is no difference any more");
+            expected.clone_from(differs);
+        }
+        assert_eq!(
+            row.why.is_some(),
+            row.manual.is_some() || row.differs.is_some(),
+            "{string}: a difference has a reason"
+        );
+        let (place, said) = run_one(ask_locks(&string)).await;
+        assert_no_secret(&(said.stdout.clone() + &said.stderr), row);
+        connected += usize::from(place != "refused");
+        if place != expected {
+            writeln!(
+                differences,
+                "{} {:?}: psql {expected} ({}), locks {place} ({})",
+                row.string,
+                row.env,
+                told.stderr.trim(),
+                said.stderr.trim()
+            )
+            .unwrap();
+        }
+    }
+    assert!(differences.is_empty(), "\n{differences}");
+    assert!(connected > 40 && connected < table.row.len() - 30, "{connected} connected");
+}
+
+/// The exporter goes on where a connection is refused, and where nobody may read a password.
+#[tokio::test]
+async fn a_password_is_found_nowhere_whatever_fails() {
+    require!(Postgres);
+    let table: Table = toml::from_str(include_str!("oracle/rows.toml")).expect("the table is TOML");
+    let bed = Bed::start().await;
+    let mut served = 0;
+    for row in table.row.iter().filter(|row| {
+        let texts = [Some(&row.string), row.pgpass.as_ref(), row.services.as_ref()];
+        let env = row.env.values().map(Some);
+        texts
+            .into_iter()
+            .chain(env)
+            .flatten()
+            .any(|text| text.contains("word}") || text.contains("ed}") || text.contains(CANARY))
+    }) {
+        let home = furnish(row, &bed);
+        let string = bed.fill(&row.string, home.path());
+        let file = home.path().join("dsn");
+        fs::write(&file, &string).expect("it is ours");
+        let mut command =
+            exporter::serve(&["--dsn-file", &file.to_string_lossy(), "--log.level", "trace"]);
+        surround(&mut command, row, &bed, home.path());
+        // A mistake in the string ends it before it listens.
+        let mut parse = locks(&["check", "--dsn-file", &file.to_string_lossy(), "--samples", "1"]);
+        surround(&mut parse, row, &bed, home.path());
+        let outcome = run(parse).await;
+        assert_no_secret(&(outcome.stdout.clone() + &outcome.stderr), row);
+        if outcome.stdout.contains(&*file.to_string_lossy()) {
+            let refused = run(command).await;
+            assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+            assert_no_secret(&refused.stderr, row);
+            continue;
+        }
+        let exporter = Exporter::start(command).await;
+        let scrape = eventually("it has tried", async || {
+            let scrape = exporter.scrape().await;
+            assert!(scrape.sample("pg_advisory_polls_total").value() > 0.0);
+            scrape
+        })
+        .await;
+        let _: &Scrape = &scrape;
+        let mut told = exporter.log();
+        for path in ["/metrics", "/", "/api/v1/locks", "/api/v1/events"] {
+            told += &http::get(exporter.address(), path, &[]).await.text();
+        }
+        let arguments = fs::read(format!("/proc/{}/cmdline", exporter.id())).unwrap_or_default();
+        assert!(!arguments.is_empty(), "the arguments of the process can be read");
+        told += &String::from_utf8_lossy(&arguments);
+        assert_no_secret(&told, row);
+        served += 1;
+    }
+    assert!(served >= 8, "{served} were served");
+}
