@@ -12,6 +12,7 @@
 //! Certificates and keys are read from their files at every connect, since they rotate. How
 //! certificates are judged is in [`verifier`]; when to encrypt is `connect`'s business.
 
+mod chain;
 mod name;
 mod verifier;
 
@@ -250,11 +251,9 @@ impl Tls {
             }
         };
         let crl = self.crl.clone().unwrap_or_else(|| self.default_file("root.crl"));
-        let crls = if self.root != RootCert::System && crl.exists() {
-            read_crls(&crl)?
-        } else {
-            Vec::new()
-        };
+        // libpq overlooks sslcrl beside the system's certificates; who names one wants it asked.
+        let asks_crl = self.root != RootCert::System || self.crl.is_some();
+        let crls = if asks_crl && crl.exists() { read_crls(&crl)? } else { Vec::new() };
         Roots::new(path.clone(), certs, crls)
             .map(Some)
             .ok_or_else(|| TlsError::Content { what: "root certificate", path: path.into() })
@@ -361,7 +360,7 @@ impl Connector {
         let provider = Arc::new(crypto::ring::default_provider());
         let expected = (self.tls.mode == SslMode::VerifyFull).then(|| name.to_owned());
         let verifier = Verifier::new(self.roots.clone(), expected, provider.clone());
-        let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier.map_err(handshake)?);
+        let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.tls.versions())
             .map_err(handshake)?
