@@ -14,6 +14,7 @@ mod check;
 mod dashboard;
 mod dashboard_types;
 mod demo;
+mod encryption;
 mod event;
 mod explain;
 mod fault;
