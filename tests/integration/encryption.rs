@@ -16,6 +16,7 @@ use crate::support::files::Files;
 use crate::support::process::{Outcome, run};
 use crate::support::{Exporter, Postgres, eventually, locks, require};
 
+mod files;
 mod unusual;
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
