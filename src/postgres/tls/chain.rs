@@ -9,8 +9,8 @@ use std::cell::Cell;
 
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
 use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner, Version};
-use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::oid::db::rfc5280::ID_KP_SERVER_AUTH;
+use x509_cert::der::oid::{AssociatedOid, ObjectIdentifier};
 use x509_cert::der::{self, Decode as _, Encode as _, Reader as _, SliceReader};
 use x509_cert::ext::pkix::{
     BasicConstraints, ExtendedKeyUsage, KeyUsage, NameConstraints, SubjectAltName,
@@ -51,6 +51,11 @@ impl<'a> Cert<'a> {
 
     pub(super) fn issuer(&self) -> &Name {
         self.content().issuer()
+    }
+
+    /// How its issuer signed it.
+    pub(super) fn signature_algorithm(&self) -> ObjectIdentifier {
+        self.read.signature_algorithm().oid
     }
 
     /// Whether a chain may end with it.
@@ -157,11 +162,10 @@ impl<'a> Cert<'a> {
         let signed = SliceReader::new(inside(&other.sent)?).ok()?.tlv_bytes().ok()?;
         let signature = other.read.signature().as_bytes()?;
         let (key_algorithm, key) = self.public_key()?;
-        let fitting = algorithms.iter().filter(|algorithm| {
+        let mut fitting = algorithms.iter().filter(|algorithm| {
             algorithm.public_key_alg_id().as_ref() == key_algorithm
                 && inside(&scheme) == Some(algorithm.signature_alg_id().as_ref())
         });
-        let mut fitting = fitting;
         Some(fitting.any(|algorithm| algorithm.verify_signature(&key, signed, signature).is_ok()))
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use super::*;
+use crate::support::tls::TlsProxy;
 
 /// One key in the forms that openssl writes.
 const KEY: &str = include_str!("recipe-server.key");
@@ -158,4 +159,30 @@ async fn certificates_and_keys_are_read_again_at_every_connect() {
         exporter.scrape().await.sample("pg_advisory_up").is(0.0);
     })
     .await;
+}
+
+#[tokio::test]
+async fn tls_that_comes_first_is_only_for_servers_that_say_they_are_postgresql() {
+    require!(Postgres);
+    let ca = Ca::new("ca");
+    let postgres = serve(&ca.certify(&["localhost"]), &ca.pem()).await;
+    let files = Files::new();
+    let root = files.write("root.crt", &ca.pem());
+    let rest = "dbname=app user=postgres sslmode=verify-full sslnegotiation=direct";
+    let direct = format!("host=localhost port={} {rest} sslrootcert={root}", postgres.port());
+    let asked = look(&direct, &[]).await;
+    if postgres.major_version() >= 17 {
+        assert_eq!(asked.code, Some(0), "{}", asked.said);
+        assert!(postgres.log().contains("SSL enabled"), "{}", postgres.log());
+    } else {
+        assert_ne!(asked.code, Some(0), "a server before 17 reads the handshake as something else");
+    }
+
+    // It has a certificate that is trusted, and passes on whatever it is told.
+    let proxy = TlsProxy::start(([127, 0, 0, 1], postgres.port()).into()).await;
+    let port = proxy.url().rsplit_once(':').unwrap().1.to_owned();
+    let root = files.write("proxy.crt", proxy.issuer());
+    let asked = look(&format!("host=localhost port={port} {rest} sslrootcert={root}"), &[]).await;
+    assert_ne!(asked.code, Some(0));
+    assert!(asked.said.contains("the server does not say that it is PostgreSQL"), "{}", asked.said);
 }
