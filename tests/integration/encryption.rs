@@ -1,6 +1,8 @@
 //! TLS to the server: in each mode and situation the built binary does what psql does on the same
 //! inputs, encrypted where psql's session is, and says which step failed.
 
+#![expect(clippy::unwrap_used, reason = "certificates and files of the test's own")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
