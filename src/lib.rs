@@ -50,7 +50,7 @@
 //! # Invariants
 //!
 //! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in
-//!   [`client`], `rustls` only in [`client`], `prometheus` only in [`metrics`]; escape codes are
+//!   [`client`], `rustls` only in [`client`] and [`postgres`], `prometheus` only in [`metrics`]; escape codes are
 //!   written only by [`top`].
 //! - Nothing is done to a session but by [`postgres::action`], which compares the start of the backend
 //!   in the statement that acts.

@@ -120,6 +120,11 @@ pub(super) enum Fault {
     Dsn(#[from] DsnError),
     #[error("the server asks for a password, and there is none: {0}")]
     NoPassword(Lack),
+    #[error(
+        "cannot log in: the server did not use channel binding, and channel_binding=require asks for \
+         it: let it want a password by scram-sha-256, over TLS, or say channel_binding=prefer"
+    )]
+    NoBinding,
     #[error("cannot log in")]
     Login(#[source] tokio_postgres::Error),
     #[error("it is not what target_session_attrs={0} asks for")]
@@ -145,6 +150,7 @@ impl ConnectError {
             | Fault::Tls(_)
             | Fault::Dsn(_)
             | Fault::NoPassword(_)
+            | Fault::NoBinding
             | Fault::Target(_) => None,
         })
     }
@@ -163,6 +169,7 @@ impl ConnectError {
                 | Fault::Tls(_)
                 | Fault::Dsn(_)
                 | Fault::NoPassword(_)
+                | Fault::NoBinding
                 | Fault::Target(_),
             ) => false,
         }
@@ -478,7 +485,7 @@ impl Attempt<'_> {
         // so is a broken one: libpq does not ask the next host either.
         let next = if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) {
             Next::Host
-        } else if encrypted {
+        } else if encrypted && !is_broken(&error) {
             self.after_tls()
         } else {
             Next::Nothing
@@ -489,6 +496,10 @@ impl Attempt<'_> {
         match password {
             PassFile::Nothing(lack) if error.to_string().contains("password missing") => {
                 (Fault::NoPassword(lack.clone()), next)
+            }
+            // The client has no type for it.
+            _ if render_chain(&error).contains("did not use channel binding") => {
+                (Fault::NoBinding, next)
             }
             _ => (Fault::Login(error), next),
         }
@@ -529,6 +540,12 @@ impl Attempt<'_> {
             }
         })
     }
+}
+
+/// Whether the connection broke after the handshake, which a server that wants another client
+/// certificate does with TLS 1.3. Nothing that was said asks for a plain one then.
+fn is_broken(error: &tokio_postgres::Error) -> bool {
+    error.is_closed() || error.to_string() == "error communicating with the server"
 }
 
 /// Who is asked after a place that will not do.

@@ -12,12 +12,15 @@
 //! Certificates and keys are read from their files at every connect, since they rotate. How
 //! certificates are judged is in [`verifier`]; when to encrypt is `connect`'s business.
 
+mod chain;
+mod handshake;
 mod name;
 mod verifier;
 
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,10 +29,8 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, SupportedProtocolVersion, crypto};
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres_rustls_improved::MakeRustlsConnect;
 
-use super::connect::Socket;
+use handshake::{Handshake, PROTOCOL, Unconfirmed};
 use verifier::{Rejection, Roots, Verifier};
 
 /// When to encrypt and what to check.
@@ -164,6 +165,12 @@ pub enum TlsError {
         /// What that may come from.
         mend: &'static str,
     },
+    /// Perhaps another service behind the same certificate.
+    #[error(
+        "the server does not say that it is PostgreSQL, which sslnegotiation=direct asks for: connect \
+         to a server from 17 on itself, or say sslnegotiation=postgres"
+    )]
+    Unconfirmed,
     /// Anything else.
     #[error("the TLS handshake failed: {0}")]
     Handshake(String),
@@ -201,9 +208,6 @@ struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
-
-/// See [`Connector::for_host`].
-pub(super) type Connect = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
 
 impl Tls {
     /// Reads certificates and keys.
@@ -250,11 +254,9 @@ impl Tls {
             }
         };
         let crl = self.crl.clone().unwrap_or_else(|| self.default_file("root.crl"));
-        let crls = if self.root != RootCert::System && crl.exists() {
-            read_crls(&crl)?
-        } else {
-            Vec::new()
-        };
+        // libpq overlooks sslcrl beside the system's certificates; who names one wants it asked.
+        let asks_crl = self.root != RootCert::System || self.crl.is_some();
+        let crls = if asks_crl && crl.exists() { read_crls(&crl)? } else { Vec::new() };
         Roots::new(path.clone(), certs, crls)
             .map(Some)
             .ok_or_else(|| TlsError::Content { what: "root certificate", path: path.into() })
@@ -328,6 +330,7 @@ fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, 
     crls.map_err(|error| broken(error, path, "revocation list"))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are of content")]
 fn broken(error: pem::Error, path: &Path, what: &'static str) -> TlsError {
     match error {
         pem::Error::Io(source) => {
@@ -339,21 +342,22 @@ fn broken(error: pem::Error, path: &Path, what: &'static str) -> TlsError {
 
 impl Connector {
     /// The handshake with the server of this name.
-    pub(super) fn for_host(&self, name: &str) -> Result<Connect, TlsError> {
+    pub(super) fn for_host(&self, name: &str) -> Result<Handshake, TlsError> {
         // What is no name of DNS cannot be told to a server; what must be in its certificate is
         // compared by the verifier, with the name as it was written.
         let server_name = ServerName::try_from(name.to_owned()).ok();
         let mut config = self.config(name)?;
         config.enable_sni = self.tls.sni && server_name.is_some();
-        if self.tls.negotiation == Negotiation::Direct {
-            config.alpn_protocols = vec![b"postgresql".to_vec()];
+        let wants_protocol = self.tls.negotiation == Negotiation::Direct;
+        if wants_protocol {
+            config.alpn_protocols = vec![PROTOCOL.to_vec()];
         }
-        let name = if server_name.is_some() { name } else { "localhost" };
-        <MakeRustlsConnect as MakeTlsConnect<Socket>>::make_tls_connect(
-            &mut MakeRustlsConnect::new(config),
-            name,
-        )
-        .map_err(|error| TlsError::Handshake(error.to_string()))
+        let nobody = || ServerName::IpAddress(Ipv4Addr::UNSPECIFIED.into());
+        Ok(Handshake {
+            connector: Arc::new(config).into(),
+            name: server_name.unwrap_or_else(nobody),
+            wants_protocol,
+        })
     }
 
     fn config(&self, name: &str) -> Result<ClientConfig, TlsError> {
@@ -361,7 +365,7 @@ impl Connector {
         let provider = Arc::new(crypto::ring::default_provider());
         let expected = (self.tls.mode == SslMode::VerifyFull).then(|| name.to_owned());
         let verifier = Verifier::new(self.roots.clone(), expected, provider.clone());
-        let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier.map_err(handshake)?);
+        let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.tls.versions())
             .map_err(handshake)?
@@ -388,6 +392,9 @@ impl TlsError {
         while let Some(error) = cause {
             if let Some(error) = error.downcast_ref::<rustls::Error>() {
                 return Some(Self::of_handshake(error));
+            }
+            if error.is::<Unconfirmed>() {
+                return Some(Self::Unconfirmed);
             }
             // What an I/O error wraps is not what it calls its source.
             let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -431,7 +438,9 @@ fn mend(alert: AlertDescription) -> &'static str {
         AlertDescription::ProtocolVersion => {
             "it speaks no version of TLS between ssl_min_protocol_version and ssl_max_protocol_version"
         }
-        AlertDescription::NoApplicationProtocol => "it does not know sslnegotiation=direct",
+        AlertDescription::NoApplicationProtocol => {
+            "it does not know sslnegotiation=direct: say sslnegotiation=postgres"
+        }
         _ => "its log says more",
     }
 }

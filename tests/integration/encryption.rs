@@ -1,6 +1,8 @@
 //! TLS to the server: in each mode and situation the built binary does what psql does on the same
 //! inputs, encrypted where psql's session is, and says which step failed.
 
+#![expect(clippy::unwrap_used, reason = "certificates and files of the test's own")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +16,10 @@ use rcgen::{
 
 use crate::support::files::Files;
 use crate::support::process::{Outcome, run};
-use crate::support::{Postgres, eventually, locks, require};
+use crate::support::{Exporter, Postgres, eventually, locks, require};
+
+mod files;
+mod unusual;
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
