@@ -487,6 +487,7 @@ mod tests {
     use std::io::Read;
     use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, mpsc};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
@@ -500,8 +501,8 @@ mod tests {
         metrics: Bytes,
         unready: bool,
         panics: bool,
-        /// Rendering takes as long as somebody has this.
-        waits_for: Option<Arc<std::sync::Mutex<()>>>,
+        /// Rendering takes until the other end of this is dropped.
+        busy: Option<Mutex<mpsc::Receiver<()>>>,
         begun: Arc<AtomicUsize>,
     }
 
@@ -516,7 +517,9 @@ mod tests {
         fn metrics(&self, format: Format) -> Bytes {
             assert!(!self.panics, "a panic of the content");
             self.begun.fetch_add(1, Ordering::Relaxed);
-            let _waited = self.waits_for.as_ref().map(|mutex| mutex.lock());
+            if let Some(busy) = &self.busy {
+                let _over = busy.lock().unwrap().recv();
+            }
             match self.metrics.is_empty() {
                 true => format!("metrics as {format:?}\n").into(),
                 false => self.metrics.clone(),
@@ -899,12 +902,11 @@ mod tests {
 
     #[tokio::test]
     async fn connections_past_the_limit_wait_while_the_others_are_busy() {
-        let rendering = Arc::new(std::sync::Mutex::new(()));
+        let (rendering, busy) = mpsc::channel();
         let begun = Arc::<AtomicUsize>::default();
-        let content =
-            Fake { waits_for: Some(rendering.clone()), begun: begun.clone(), ..Fake::default() };
+        let busy = Some(Mutex::new(busy));
+        let content = Fake { busy, begun: begun.clone(), ..Fake::default() };
         let server = start(content, Options { max_connections: 1, ..Options::default() });
-        let busy = rendering.lock().unwrap();
         let mut first = Client::connect(&server).await;
         first.send(&request("GET", "/metrics", &[])).await;
         within(async {
@@ -919,7 +921,7 @@ mod tests {
         let patience = 3 * FULL_PAUSE;
         assert!(tokio::time::timeout(patience, second.stream.readable()).await.is_err());
 
-        drop(busy);
+        drop(rendering);
         assert_eq!(first.read_reply().await.text(), "metrics as Text\n");
         drop(first);
         assert_eq!(second.read_reply().await.status, 200);

@@ -306,3 +306,146 @@ fn read_text(
     });
     text.map_err(|error| Place::File(path.to_owned()).fault(Fault::Read(error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+    use tempfile::TempDir;
+
+    const HASH: &str = "$2y$04$mDwo.lAisC94iLAyP81MCesa29IzH37oigHC/42V2pdJlUprsJPze";
+
+    /// A folder with a web configuration, and with a certificate of its own that can be its issuer.
+    struct Folder(TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            folder.renew();
+            folder
+        }
+
+        fn renew(&self) {
+            let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+            let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap());
+            let issuer = issuer.unwrap();
+            self.write("tls.crt", &issuer.pem());
+            self.write("tls.key", &issuer.key().serialize_pem());
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.0.path().join(name), text).unwrap();
+        }
+
+        fn load(&self, text: &str) -> WebConfigFile {
+            self.write("web.yml", text);
+            WebConfigFile::load(self.0.path().join("web.yml")).unwrap()
+        }
+    }
+
+    /// Looks until what is there now is judged; whether it was taken.
+    fn is_taken(file: &mut WebConfigFile) -> bool {
+        let before = file.policy.borrow().clone();
+        assert_eq!(file.look(), SETTLE, "a change is looked at once more");
+        assert_eq!(file.look(), LOOK_EVERY);
+        assert_eq!(file.look(), LOOK_EVERY, "and judged once");
+        !Arc::ptr_eq(&before, &file.policy.borrow())
+    }
+
+    fn tls(more: &str) -> String {
+        format!("tls_server_config: {{ cert_file: tls.crt, key_file: tls.key{more} }}\n")
+    }
+
+    fn users() -> String {
+        format!("basic_auth_users: {{ alice: {HASH} }}\n")
+    }
+
+    #[test]
+    fn nothing_that_protects_is_taken_away_while_the_program_runs() {
+        let asked =
+            |auth: &str| tls(&format!(", client_ca_file: tls.crt, client_auth_type: {auth}"));
+        let verified = asked("RequireAndVerifyClientCert");
+        let named = verified.replace(" }", ", client_allowed_sans: [a.example] }");
+        for (first, next, is_expected) in [
+            (String::new(), users(), true),
+            (String::new(), tls(""), true),
+            (users(), String::new(), false),
+            (users(), tls(""), false),
+            (users(), users().replace("alice", "bob"), true),
+            (users(), users() + &tls(""), true),
+            (users() + &tls(""), users(), false),
+            (users() + &tls(""), tls(""), false),
+            (users() + &tls(""), String::new(), false),
+            (verified.clone(), tls(""), false),
+            (verified.clone(), asked("VerifyClientCertIfGiven"), false),
+            (verified.clone(), asked("RequireAnyClientCert"), false),
+            (asked("VerifyClientCertIfGiven"), verified.clone(), true),
+            (verified.clone(), named.clone(), true),
+            (named.clone(), named.replace("a.example", "b.example"), true),
+            (named, verified, false),
+            ("rate_limit: { interval: 1s, burst: 1 }".to_owned(), users(), true),
+        ] {
+            let folder = Folder::new();
+            let mut file = folder.load(&first);
+            folder.write("web.yml", &next);
+            assert_eq!(is_taken(&mut file), is_expected, "{first}\nthen\n{next}");
+        }
+    }
+
+    #[test]
+    fn what_is_broken_or_half_written_is_not_taken_and_what_mends_it_is() {
+        let folder = Folder::new();
+        let mut file = folder.load(&tls(""));
+        assert_eq!(file.look(), LOOK_EVERY, "nothing changed");
+        // A pair is renewed one file after the other.
+        let key = fs::read_to_string(folder.0.path().join("tls.key")).unwrap();
+        folder.renew();
+        let renewed = fs::read_to_string(folder.0.path().join("tls.key")).unwrap();
+        folder.write("tls.key", &key);
+        assert_eq!(file.look(), SETTLE);
+        folder.write("tls.key", &renewed);
+        assert!(is_taken(&mut file), "what is seen in the middle is not judged");
+
+        for text in ["tls_server_config: [", "nothing: {}", &tls(", key: x"), "\u{0}"] {
+            folder.write("web.yml", text);
+            assert!(!is_taken(&mut file), "{text}");
+        }
+        fs::remove_file(folder.0.path().join("web.yml")).unwrap();
+        assert!(!is_taken(&mut file));
+        fs::create_dir(folder.0.path().join("web.yml")).unwrap();
+        assert!(!is_taken(&mut file));
+        fs::remove_dir(folder.0.path().join("web.yml")).unwrap();
+        folder.write("web.yml", &tls(""));
+        assert!(is_taken(&mut file));
+    }
+
+    #[test]
+    fn a_limit_that_stays_as_it_was_goes_on_counting() {
+        let folder = Folder::new();
+        let rate = "rate_limit: { interval: 1s, burst: 9 }\n";
+        let mut file = folder.load(rate);
+        let bucket = |file: &WebConfigFile| file.policy.borrow().bucket.clone().unwrap();
+        let first = bucket(&file);
+        folder.write("web.yml", &(rate.to_owned() + &users()));
+        assert!(is_taken(&mut file));
+        assert!(Arc::ptr_eq(&first, &bucket(&file)));
+        folder.write("web.yml", &(rate.replace('9', "8") + &users()));
+        assert!(is_taken(&mut file));
+        assert!(!Arc::ptr_eq(&first, &bucket(&file)));
+    }
+
+    #[test]
+    fn a_pipe_is_read_at_the_start_and_not_again() {
+        let folder = Folder::new();
+        let path = folder.0.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || fs::write(path, users())
+        });
+        let file = WebConfigFile::load(path).unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(file.policy.borrow().authenticates() && !file.is_watched);
+    }
+}

@@ -141,7 +141,7 @@ async fn a_thousand_handshakes_that_never_end_keep_no_scrape_out() {
 
 /// Sends these bytes and reads until the server ends the connection, or has answered so often.
 async fn say(address: SocketAddr, bytes: &[u8], answers: usize) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
     let _ = stream.write_all(bytes).await;
     let mut heard = Vec::new();
     let listening = async {
