@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, Id};
 use tokio::time::Instant;
 
 /// An answer may take so long to arrive before its connection counts as idle.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_millis(250);
 
 /// All connections.
 pub(super) struct Crowd {
