@@ -81,8 +81,8 @@ impl Turns {
         let in_line = turn.acquire_owned().await.expect(OPEN);
         let permit = self.one.clone().acquire_owned().await.expect(OPEN);
         let computed = tokio::task::spawn_blocking(move || {
-            // Given up in this order, so that the last of a peer forgets him.
-            let _held = (in_line, permit, leaving);
+            // Given up in this order: whose turn is next finds the last of a peer forgotten.
+            let _held = (in_line, leaving, permit);
             compute()
         })
         .await;
