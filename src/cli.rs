@@ -304,6 +304,26 @@ pub struct WebArgs {
     )]
     pub listen_addresses: Vec<ListenAddress>,
 
+    /// Listen on the sockets that systemd passes, instead of --web.listen-address
+    #[arg(
+        long = "web.systemd-socket",
+        env = "LOCKS_WEB_SYSTEMD_SOCKET",
+        hide_env_values = true,
+        value_parser = BoolishValueParser::new()
+    )]
+    pub systemd_socket: bool,
+
+    /// TLS, users and a rate limit, in YAML as the exporters of Prometheus read it
+    ///
+    /// Read again when it changes, and the certificates that it names with it.
+    #[arg(
+        long = "web.config.file",
+        value_name = "FILE",
+        env = "LOCKS_WEB_CONFIG_FILE",
+        hide_env_values = true
+    )]
+    pub web_config_file: Option<PathBuf>,
+
     /// Path of the metrics
     #[arg(
         long = "web.telemetry-path",
@@ -317,7 +337,8 @@ pub struct WebArgs {
 
     /// Show roles, client addresses and query texts to everybody
     ///
-    /// Otherwise they are only shown to peers on this machine.
+    /// Otherwise they are only shown to peers on this machine, and to those who logged in where
+    /// --web.config.file asks for it.
     #[arg(
         long = "web.show-details",
         env = "LOCKS_WEB_SHOW_DETAILS",

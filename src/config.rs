@@ -6,7 +6,7 @@
 //! quotes a connection string, nor a piece of the file that might be one.
 
 mod application;
-mod file;
+pub(crate) mod file;
 mod pooler;
 
 use std::collections::BTreeSet;
@@ -160,6 +160,10 @@ impl Default for Thresholds {
 pub struct Web {
     /// Where to listen, at least one place.
     pub listen_addresses: Vec<ListenAddress>,
+    /// Whether to listen on the sockets that systemd passes, and nowhere else.
+    pub systemd_socket: bool,
+    /// TLS, users and limits, in a file that `server` reads.
+    pub config_file: Option<PathBuf>,
     /// The path of the metrics, beginning with `/`.
     pub telemetry_path: String,
     /// Whether strangers see roles, client addresses and query texts.
@@ -712,6 +716,8 @@ fn web(args: &ServeArgs) -> Result<Web, ConfigError> {
     }
     Ok(Web {
         listen_addresses: args.web.listen_addresses.clone(),
+        systemd_socket: args.web.systemd_socket,
+        config_file: args.web.web_config_file.clone(),
         telemetry_path: path,
         show_details: args.web.show_details,
         allowed_hosts: args.web.allowed_hosts.clone(),

@@ -38,7 +38,8 @@
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`page`] | the status page: snapshot → HTML, small however many locks there are | |
-//! | [`server`] | HTTP: routes, negotiation, limits | yes |
+//! | [`server`] | HTTP: routes, negotiation, limits; TLS and users by the web configuration | yes |
+//! | [`systemd`] | tells systemd that we are ready, alive, stopping | yes |
 //! | [`serve`] | the command that puts these together | edge |
 //! | [`explain`] | the command that says what a key is and names the locks in a log, without a server | copies a log |
 //! | [`client`] | asks a running exporter for its snapshot | yes |
@@ -50,7 +51,7 @@
 //! # Invariants
 //!
 //! - `tokio_postgres` is used only under [`postgres`], `hyper` only under [`server`] and in
-//!   [`client`], `rustls` only in [`client`] and [`postgres`], `prometheus` only in [`metrics`]; escape codes are
+//!   [`client`], `rustls` only in these two and in [`postgres`], `prometheus` only in [`metrics`]; escape codes are
 //!   written only by [`top`].
 //! - Nothing is done to a session but by [`postgres::action`], which compares the start of the backend
 //!   in the statement that acts.
@@ -127,6 +128,7 @@ pub mod poller;
 pub mod metrics;
 pub mod page;
 pub mod server;
+pub mod systemd;
 
 pub mod serve;
 

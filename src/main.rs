@@ -28,6 +28,7 @@ use pg_locks_exporter::registry::{Circumstances, Explainer, MAX_KEYS, Registry, 
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
+use pg_locks_exporter::server::WebConfigFile;
 use pg_locks_exporter::snapshot::{Snapshot, render_servers};
 use pg_locks_exporter::state::StateFile;
 use pg_locks_exporter::survey::Survey;
@@ -36,7 +37,7 @@ use pg_locks_exporter::table::filter::Filter;
 use pg_locks_exporter::timestamp::Timestamp;
 use pg_locks_exporter::top::source::{self, Source, Subject, Watched};
 use pg_locks_exporter::top::{self, Ending, once};
-use pg_locks_exporter::{explain, logging, serve, server};
+use pg_locks_exporter::{explain, logging, serve, server, systemd};
 use tokio::signal::unix::{SignalKind, signal};
 
 const FAILURE: u8 = 1;
@@ -108,18 +109,27 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let addresses = resolve_addresses(&config.web.listen_addresses).map_err(usage)?;
+    let web_config_file = config.web.config_file.clone().map(WebConfigFile::load);
+    let web_config_file = web_config_file.transpose().map_err(usage)?;
+    let addresses = match config.web.systemd_socket {
+        true => Vec::new(),
+        false => resolve_addresses(&config.web.listen_addresses).map_err(usage)?,
+    };
     // One thread: polls wait for servers, and the messages of a poll leave in one write because
     // nobody runs between them.
-    // Two more render answers, so that a large one does not hold up a poll; another reads files, and
-    // one writes the state file: they may hang with the file systems these are on.
+    // Two more render answers, so that a large one does not hold up a poll; another reads files, one
+    // writes the state file, and one reads the web configuration: they may hang with the file systems
+    // these are on. The last checks passwords.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(4)
+        .max_blocking_threads(6)
         .build()
         .map_err(failure)?;
     runtime.block_on(async {
-        let listeners = server::bind(&addresses).map_err(usage)?;
+        let listeners = match config.web.systemd_socket {
+            true => server::inherit().map_err(usage)?,
+            false => server::bind(&addresses).map_err(usage)?,
+        };
         let mut terminate = signal(SignalKind::terminate()).map_err(failure)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
         let shutdown = async move {
@@ -128,9 +138,19 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
                 _ = interrupt.recv() => {}
             }
             tracing::info!("stopping");
+            systemd::notify_stopping();
         };
         let hangup = signal(SignalKind::hangup()).map_err(failure)?;
-        serve::serve(config, registry_files, state_file, hangup, listeners, shutdown).await;
+        serve::serve(
+            config,
+            registry_files,
+            state_file,
+            web_config_file,
+            hangup,
+            listeners,
+            shutdown,
+        )
+        .await;
         Ok(())
     })?;
     runtime.shutdown_background();

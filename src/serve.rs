@@ -20,16 +20,17 @@ use crate::metrics::{Process, collect_families};
 use crate::page::{self, render_page};
 use crate::poller::{Poller, local_now};
 use crate::reload::{Loaded, RegistryFiles};
-use crate::server::{self, Content};
+use crate::server::{self, Content, Policy, WebConfigFile};
 use crate::snapshot::{Snapshot, render_snapshot};
 use crate::state::StateFile;
+use crate::systemd;
 use crate::view::View;
 
 /// At the end, the file system gets so long to take the last state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// Polls and serves until `shutdown` is done. The registry's files are watched, and read again when
-/// `hangup` says so; the state file is written.
+/// `hangup` says so, and the web configuration is watched; the state file is written.
 ///
 /// # Panics
 ///
@@ -39,6 +40,7 @@ pub async fn serve(
     config: Config,
     registry_files: RegistryFiles,
     state_file: Option<StateFile>,
+    web_config_file: Option<WebConfigFile>,
     hangup: Signal,
     listeners: Vec<TcpListener>,
     shutdown: impl Future<Output = ()>,
@@ -70,17 +72,19 @@ pub async fn serve(
         tasks.spawn(poller.run());
     }
     tasks.spawn(registry_files.run(hangup));
-    let options = server::Options {
+    tasks.spawn(systemd::keep_alive());
+    let mut options = server::Options {
         telemetry_path: config.web.telemetry_path,
         show_details: config.web.show_details,
-        allowed_hosts: Some(config.web.allowed_hosts),
+        allowed_hosts: config.web.allowed_hosts,
         ..server::Options::default()
     };
-    for listener in &listeners {
-        if let Ok(address) = listener.local_addr() {
-            tracing::info!(%address, "listening");
-        }
+    if let Some(file) = web_config_file {
+        options.policy = file.subscribe();
+        tasks.spawn(file.run());
     }
+    announce(&listeners, &options.policy.borrow());
+    systemd::notify_ready();
     let site = Arc::new(Site {
         telemetry_path: options.telemetry_path.clone(),
         views: views.clone(),
@@ -99,6 +103,22 @@ pub async fn serve(
         && timeout(LAST_WRITE, state.save(&views)).await.is_err()
     {
         tracing::warn!("stopping without a last write of the state file, which takes too long");
+    }
+}
+
+/// Says where is listened, and, where anybody on the network can ask, so.
+fn announce(listeners: &[TcpListener], policy: &Policy) {
+    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+    let mut is_open = false;
+    for address in addresses {
+        tracing::info!(%address, tls = policy.is_encrypted(), "listening");
+        is_open |= !address.ip().to_canonical().is_loopback() && !policy.authenticates();
+    }
+    if is_open {
+        tracing::info!(
+            "whoever reaches this address can read the names of locks and applications: \
+             --web.config.file can ask for a password"
+        );
     }
 }
 

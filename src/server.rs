@@ -12,9 +12,16 @@
 //! GET and HEAD only. No path changes anything, here or on a database, and none waits for one: what
 //! is served is what [`Content`] has at hand. It owns routes, headers, connections and their
 //! limits, and knows no metric and no lock; `main` gives it the content, a client gets the result.
+//! Who may ask, and over what, is the [`Policy`] of the web configuration.
 
+mod authentication;
+mod crowd;
+mod encryption;
 mod listener;
 mod negotiation;
+mod policy;
+mod rate;
+mod web_config;
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -33,21 +40,29 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use crate::event::Filter;
 use crate::metrics::exposition::Format;
 use crate::page;
 
+use crowd::{Crowd, Doing, Seat};
 use listener::Acceptor;
-pub use listener::{BindError, bind};
+pub use listener::{BindError, InheritError, bind, inherit};
 use negotiation::{accepts_gzip, negotiate};
+pub use policy::{Policy, WebConfigFile};
+pub use web_config::WebConfigError;
 
 /// The most bytes a request's head may have; a longer one is answered with 431. hyper allows no
 /// smaller number than 8192.
 const MAX_HEAD: usize = 16 * 1024;
+
+/// How often it is looked whether somebody can be spared, where all connections are busy.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// What there is to serve. Every method renders what is known now; none waits for a server.
 pub trait Content: Send + Sync + 'static {
@@ -75,16 +90,19 @@ pub struct Options {
     pub telemetry_path: String,
     /// Whether every peer gets the JSON with details, not only those on this machine.
     pub show_details: bool,
-    /// Names by which clients may call this server beside IP addresses and `localhost`. `None`
-    /// allows every name, which is for servers that authenticate.
-    pub allowed_hosts: Option<Vec<String>>,
+    /// Names by which clients may call this server beside IP addresses and `localhost`. Where
+    /// clients are authenticated every name will do.
+    pub allowed_hosts: Vec<String>,
+    /// Who may ask, and over what, now and after the web configuration changed.
+    pub policy: watch::Receiver<Arc<Policy>>,
     /// How long a connection may take to send the head of a request, the wait between two requests
-    /// included.
+    /// included; and before the first one, for the TLS handshake.
     pub head_timeout: Duration,
     /// How long a connection may go without a new request before it is cut. Since idle ones end
     /// after `head_timeout`, it concerns clients that do not read their answer.
     pub answer_timeout: Duration,
-    /// How many connections are open at once, at least 1; further ones wait in the system's queue.
+    /// How many connections are open at once, at least 1. A further one takes the place of one that
+    /// is idle, and waits in the system's queue where none is.
     pub max_connections: usize,
     /// How long running answers may take to end once the server stops.
     pub drain_timeout: Duration,
@@ -95,7 +113,8 @@ impl Default for Options {
         Self {
             telemetry_path: "/metrics".to_owned(),
             show_details: false,
-            allowed_hosts: Some(Vec::new()),
+            allowed_hosts: Vec::new(),
+            policy: watch::channel(Arc::default()).1,
             head_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             max_connections: 100,
@@ -121,20 +140,36 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let mut acceptor = Acceptor::new(listeners);
     let mut connections = JoinSet::new();
+    let mut crowd = Crowd::new(options.max_connections);
     let mut shutdown = pin!(shutdown);
     loop {
+        let has_room = crowd.has_room(now());
         tokio::select! {
             () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => pass_on_panic(ended),
-            (stream, peer) = acceptor.accept(), if connections.len() < options.max_connections => {
-                connections.spawn(serve_connection(
+            Some(ended) = connections.join_next_with_id() => crowd.leave(match ended {
+                Ok((id, ())) => id,
+                Err(error) => {
+                    let id = error.id();
+                    pass_on_panic(error);
+                    id
+                }
+            }),
+            (stream, peer) = acceptor.accept(), if has_room => {
+                crowd.make_room(now());
+                let seat = Arc::new(Seat::new(peer.ip(), now()));
+                let task = connections.spawn(serve_connection(
                     stream,
                     peer,
+                    Arc::clone(&seat),
                     Arc::clone(&content),
                     Arc::clone(&options),
                     graceful.watcher(),
                 ));
+                crowd.enter(seat, task);
+                // So that it is heard before as many come after it as there are places.
+                tokio::task::yield_now().await;
             }
+            () = tokio::time::sleep(FULL_PAUSE), if !has_room => {}
         }
     }
     // Before the drain, so that a load balancer sees at once that this server is leaving.
@@ -146,19 +181,26 @@ pub async fn serve(
 }
 
 /// Lets a panic of a connection's task go on in the server's.
-fn pass_on_panic(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        std::panic::resume_unwind(error.into_panic());
+fn pass_on_panic(ended: JoinError) {
+    if ended.is_panic() {
+        std::panic::resume_unwind(ended.into_panic());
     }
 }
 
-/// Answers one connection's requests until it ends or is cut. What goes wrong here is the client's
-/// and stays here.
+/// Who asks, over what.
+struct Connection {
+    peer: SocketAddr,
+    seat: Arc<Seat>,
+    /// As it was when the connection began.
+    policy: Arc<Policy>,
+}
+
+/// Encrypts a connection where that is asked for, and serves it. What goes wrong here is the
+/// client's and stays here.
 async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
+    seat: Arc<Seat>,
     content: Arc<dyn Content>,
     options: Arc<Options>,
     watcher: Watcher,
@@ -166,13 +208,43 @@ async fn serve_connection(
     // Without it the last piece of an answer can wait for the client's delayed acknowledgement. A
     // socket that refuses it works nevertheless.
     let _ = stream.set_nodelay(true);
+    let policy = options.policy.borrow().clone();
+    let Some(acceptor) = policy.encryption.as_ref().map(|tls| tls.acceptor.clone()) else {
+        let connection = Connection { peer, seat, policy };
+        return serve_requests(stream, connection, content, options, watcher).await;
+    };
+    match tokio::time::timeout(options.head_timeout, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let connection = Connection { peer, seat, policy };
+            serve_requests(stream, connection, content, options, watcher).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "cut a connection that did not finish its TLS handshake"),
+    }
+}
 
+/// Answers one connection's requests until it ends or is cut.
+async fn serve_requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    connection: Connection,
+    content: Arc<dyn Content>,
+    options: Arc<Options>,
+    watcher: Watcher,
+) {
+    let peer = connection.peer;
+    let connection = Arc::new(connection);
     let requested = Notify::new();
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
         requested.notify_one();
+        connection.seat.set(Doing::Asking, now());
         let (head, _) = request.into_parts();
         let (content, options) = (Arc::clone(&content), Arc::clone(&options));
-        async move { Ok::<_, Infallible>(respond(&head, peer.ip(), content, &options).await) }
+        let connection = Arc::clone(&connection);
+        async move {
+            let response = answer(&head, &connection, content, &options).await;
+            connection.seat.set(Doing::Answered, now());
+            Ok::<_, Infallible>(response)
+        }
     });
     // The timeout for the head also ends connections that are kept alive and idle; the test is
     // `an_idle_connection_gives_way_to_one_that_waits`.
@@ -195,13 +267,77 @@ async fn serve_connection(
     }
 }
 
-/// The answer to one request.
+/// The answer to one request, with what the policy adds to it.
+async fn answer(
+    head: &request::Parts,
+    connection: &Connection,
+    content: Arc<dyn Content>,
+    options: &Options,
+) -> Response<Full<Bytes>> {
+    let policy = options.policy.borrow().clone();
+    let mut response = match refuse(head, connection, &policy).await {
+        Some(refusal) => refusal,
+        None => respond(head, connection.peer.ip(), content, options, &policy).await,
+    };
+    for (name, value) in &policy.headers {
+        response.headers_mut().insert(name, value.clone());
+    }
+    if !Arc::ptr_eq(&policy, &connection.policy) {
+        // The next request comes over a connection as the web configuration has it now.
+        set(&mut response, header::CONNECTION, "close");
+    }
+    response
+}
+
+/// What is said to who may not ask. The two probes are everybody's: they say nothing worth guarding,
+/// and orchestrators know no password.
+async fn refuse(
+    head: &request::Parts,
+    connection: &Connection,
+    policy: &Policy,
+) -> Option<Response<Full<Bytes>>> {
+    if matches!(head.uri.path(), "/-/healthy" | "/-/ready") {
+        return None;
+    }
+    if let Some(Err(wait)) = policy.bucket.as_ref().map(|bucket| bucket.take(now())) {
+        let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many requests: try later\n");
+        // Whole seconds, and not a moment too early.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        return Some(response);
+    }
+    if policy.requires_certificate() && !connection.policy.requires_certificate() {
+        let reason = "a certificate is asked for since this connection began: connect again\n";
+        return Some(text(StatusCode::UNAUTHORIZED, reason));
+    }
+    if let Some(users) = &policy.users {
+        let mut given = head.headers.get_all(header::AUTHORIZATION).iter();
+        let is_admitted = match (given.next(), given.next()) {
+            (Some(given), None) => users.admit(given.as_bytes(), connection.peer.ip()).await,
+            (_, _) => false,
+        };
+        if !is_admitted {
+            tracing::debug!(peer = %connection.peer, "refused a request without a right password");
+            let mut response =
+                text(StatusCode::UNAUTHORIZED, "log in with a name and a password\n");
+            let challenge = "Basic realm=\"locks\", charset=\"UTF-8\"";
+            set(&mut response, header::WWW_AUTHENTICATE, challenge);
+            return Some(response);
+        }
+    }
+    None
+}
+
+/// The answer to one request that may be asked.
 async fn respond(
     head: &request::Parts,
     peer: IpAddr,
     content: Arc<dyn Content>,
     options: &Options,
+    policy: &Policy,
 ) -> Response<Full<Bytes>> {
+    let details =
+        options.show_details || policy.authenticates() || is_on_this_machine(peer, &head.headers);
     if head.method != Method::GET && head.method != Method::HEAD {
         let mut response =
             text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use GET or HEAD\n");
@@ -214,7 +350,7 @@ async fn respond(
         "/-/healthy" => text(StatusCode::OK, "healthy\n"),
         "/-/ready" if content.ready() => text(StatusCode::OK, "ready\n"),
         "/-/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready: no poll was tried yet\n"),
-        _ if !is_host_allowed(head, options) => text(
+        _ if !policy.authenticates() && !is_host_allowed(head, options) => text(
             StatusCode::FORBIDDEN,
             "this name is not one of the server's: call it by IP address or as localhost, \
              or add the name to --web.allowed-hosts\n",
@@ -227,7 +363,6 @@ async fn respond(
             response
         }
         "/api/v1/locks" => {
-            let details = options.show_details || is_on_this_machine(peer, &head.headers);
             let render = move || content.snapshot(details);
             let mut response = compressible(head, "application/json", render).await;
             set(&mut response, header::VARY, "Accept-Encoding");
@@ -238,14 +373,12 @@ async fn respond(
                 Ok(filter) => filter,
                 Err(error) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
             };
-            let details = options.show_details || is_on_this_machine(peer, &head.headers);
             let render = move || content.events(&filter, details);
             let mut response = compressible(head, "application/json", render).await;
             set(&mut response, header::VARY, "Accept-Encoding");
             response
         }
         "/" => {
-            let details = options.show_details || is_on_this_machine(peer, &head.headers);
             let query = page::Query::parse(head.uri.query());
             let render = move || content.page(&query, details);
             let mut response = compressible(head, "text/html; charset=utf-8", render).await;
@@ -262,7 +395,6 @@ async fn respond(
 /// could point a name of its own at 127.0.0.1 and read, through the browser of somebody on this
 /// machine, what only this machine should see. A request without a host is not a browser's.
 fn is_host_allowed(head: &request::Parts, options: &Options) -> bool {
-    let Some(allowed) = &options.allowed_hosts else { return true };
     let authority = match (head.uri.authority(), head.headers.get(header::HOST)) {
         (Some(authority), _) => authority.clone(),
         (None, None) => return true,
@@ -275,7 +407,7 @@ fn is_host_allowed(head: &request::Parts, options: &Options) -> bool {
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     address.parse::<IpAddr>().is_ok()
         || host.eq_ignore_ascii_case("localhost")
-        || allowed.iter().any(|name| host.eq_ignore_ascii_case(name))
+        || options.allowed_hosts.iter().any(|name| host.eq_ignore_ascii_case(name))
 }
 
 /// Whether the client sits on this machine. Behind a proxy on this machine every client seems to,
@@ -343,16 +475,22 @@ fn joined(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     (!values.is_empty()).then(|| values.join(","))
 }
 
+#[expect(clippy::disallowed_methods, reason = "the server is an edge")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashMap;
     use std::io::Read;
     use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, mpsc};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
-    use tokio::time::Instant;
 
     const SHORT: Duration = Duration::from_millis(50);
 
@@ -363,6 +501,9 @@ mod tests {
         metrics: Bytes,
         unready: bool,
         panics: bool,
+        /// Rendering takes until the other end of this is dropped.
+        busy: Option<Mutex<mpsc::Receiver<()>>>,
+        begun: Arc<AtomicUsize>,
     }
 
     impl Fake {
@@ -375,6 +516,10 @@ mod tests {
     impl Content for Fake {
         fn metrics(&self, format: Format) -> Bytes {
             assert!(!self.panics, "a panic of the content");
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            if let Some(busy) = &self.busy {
+                let _over = busy.lock().unwrap().recv();
+            }
             match self.metrics.is_empty() {
                 true => format!("metrics as {format:?}\n").into(),
                 false => self.metrics.clone(),
@@ -677,7 +822,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_is_not_the_servers_is_refused() {
-        let allowed_hosts = Some(vec!["locks.example".to_owned()]);
+        let allowed_hosts = vec!["locks.example".to_owned()];
         let server = start(Fake::default(), Options { allowed_hosts, ..Options::default() });
         for (host, status) in [
             ("Host: localhost", 200),
@@ -696,8 +841,6 @@ mod tests {
             }
             assert_eq!(get(&server, "/-/healthy", &[host]).await.status, 200, "{host}");
         }
-        let open = start(Fake::default(), Options { allowed_hosts: None, ..Options::default() });
-        assert_eq!(get(&open, "/metrics", &["Host: rebound.example"]).await.status, 200);
     }
 
     #[tokio::test]
@@ -758,21 +901,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_past_the_limit_wait_until_another_leaves() {
-        let server = start(Fake::default(), Options { max_connections: 1, ..Options::default() });
+    async fn connections_past_the_limit_wait_while_the_others_are_busy() {
+        let (rendering, busy) = mpsc::channel();
+        let begun = Arc::<AtomicUsize>::default();
+        let busy = Some(Mutex::new(busy));
+        let content = Fake { busy, begun: begun.clone(), ..Fake::default() };
+        let server = start(content, Options { max_connections: 1, ..Options::default() });
         let mut first = Client::connect(&server).await;
-        first.get("/metrics", &[]).await;
+        first.send(&request("GET", "/metrics", &[])).await;
+        within(async {
+            while begun.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
         let mut second = Client::connect(&server).await;
-        second.send(&request("GET", "/metrics", &[])).await;
-        // Each round trip gives the server the occasion to accept the second, which it must not.
-        for _ in 0..3 {
-            first.get("/metrics", &[]).await;
-        }
-        let nothing_yet = second.stream.try_read(&mut [0]).unwrap_err();
-        assert_eq!(nothing_yet.kind(), std::io::ErrorKind::WouldBlock);
+        second.send(&request("GET", "/-/healthy", &[])).await;
+        // Longer than it takes to look for somebody who can be spared.
+        let patience = 3 * FULL_PAUSE;
+        assert!(tokio::time::timeout(patience, second.stream.readable()).await.is_err());
 
+        drop(rendering);
+        assert_eq!(first.read_reply().await.text(), "metrics as Text\n");
         drop(first);
         assert_eq!(second.read_reply().await.status, 200);
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_takes_the_place_of_who_says_nothing() {
+        let server = start(Fake::default(), Options { max_connections: 2, ..Options::default() });
+        let mut oldest = Client::connect(&server).await;
+        let mut silent = Client::connect(&server).await;
+        assert_eq!(get(&server, "/metrics", &[]).await.status, 200);
+        assert_eq!(oldest.read_to_end().await, b"");
+        assert_eq!(silent.get("/metrics", &[]).await.status, 200);
     }
 
     #[tokio::test]
@@ -824,7 +986,7 @@ mod tests {
         stalled.send(&request("GET", "/metrics", &[])).await;
         stalled.read_head().await;
 
-        let start = started_at();
+        let start = now();
         server.shutdown.send(()).unwrap();
         within(server.task).await.unwrap();
         assert!(start.elapsed() >= SHORT);
@@ -836,10 +998,5 @@ mod tests {
         let mut client = Client::connect(&server).await;
         client.send(&request("GET", "/metrics", &[])).await;
         assert!(within(server.task).await.unwrap_err().is_panic());
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the server is an edge, and this is its test")]
-    fn started_at() -> Instant {
-        Instant::now()
     }
 }

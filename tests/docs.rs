@@ -9,21 +9,25 @@ use pg_locks_exporter::config::{Config, World};
 use pg_locks_exporter::key::Key;
 use pg_locks_exporter::registry::hash::hashtext;
 use pg_locks_exporter::registry::{Circumstances, Limit, Registry, Resolver, Signs, Source};
+use pg_locks_exporter::server::WebConfigFile;
 
 /// What people read, by the folder that its links start from.
-const DOCUMENTS: [(&str, &str); 10] = [
+const DOCUMENTS: [(&str, &str); 12] = [
     (".", include_str!("../README.md")),
     ("docs", include_str!("../docs/check.md")),
     ("docs", NAMING),
     ("docs", CONFIGURATION),
+    ("docs", include_str!("../docs/connecting.md")),
     ("docs", include_str!("../docs/findings.md")),
     ("docs", include_str!("../docs/metrics.md")),
     ("docs", include_str!("../docs/top.md")),
+    ("docs", WEB),
     ("alerts", include_str!("../alerts/README.md")),
     ("alerts", include_str!("../alerts/runbook.md")),
     ("dashboards", include_str!("../dashboards/README.md")),
 ];
 const NAMING: &str = include_str!("../docs/naming.md");
+const WEB: &str = include_str!("../docs/web.md");
 const CONFIGURATION: &str = include_str!("../docs/configuration.md");
 
 fn all_documents() -> String {
@@ -131,6 +135,27 @@ fn the_configuration_loads() {
         let config = Config::new(&args, World { variable: &|_| None, read: &read }).unwrap();
         assert_eq!(config.servers.len(), 1);
         assert_eq!(config.applications.rename("svc-pay-7f9c"), "svc-pay");
+    }
+}
+
+#[test]
+fn the_web_configuration_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    for (name, text) in [
+        ("server.crt", &certificate),
+        ("clients.crt", &certificate),
+        ("server.key", &key.serialize_pem()),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    for text in blocks(WEB, "yaml web") {
+        let path = folder.path().join("web.yml");
+        std::fs::write(&path, text).unwrap();
+        let policy = WebConfigFile::load(path).unwrap().subscribe().borrow().clone();
+        assert!(policy.authenticates() && policy.is_encrypted());
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) struct HolderChangesSection {
 
 /// What is wrong with the form of a file. Holds keys, never values.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum YamlError {
+pub(crate) enum YamlError {
     #[error("unknown key {key}; known are {known}")]
     UnknownKey { key: String, known: String },
     #[error("the key `{0}` is missing; add it")]
@@ -153,17 +153,20 @@ fn line(path: &Path, location: Location) -> Place {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign list that will grow")]
-fn describe(error: &Error) -> YamlError {
+pub(crate) fn describe(error: &Error) -> YamlError {
     match error {
         Error::SerdeUnknownField { field, expected, .. } => {
             // Beside a `dsn` it may be what a comma cut off from a password.
-            let is_key = !expected.contains(&"dsn")
+            let is_beside_dsn = expected.contains(&"dsn");
+            let is_key = !is_beside_dsn
                 && field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
             YamlError::UnknownKey {
                 key: if is_key {
                     format!("`{field}`")
-                } else {
+                } else if is_beside_dsn {
                     "here (not shown beside a `dsn`)".to_owned()
+                } else {
+                    "here (not shown)".to_owned()
                 },
                 known: expected.join(", "),
             }

@@ -1,6 +1,7 @@
 //! The sockets: bound once at start-up, accepted from until the process ends.
 //!
-//! It owns addresses and accept errors and knows nothing of HTTP. `server` serves the connections.
+//! Or passed by systemd, which bound them. It owns addresses and accept errors and knows nothing of
+//! HTTP. `server` serves the connections.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,7 +9,12 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use listenfd::ListenFd;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// Connections that the system completes before we accept them. The usual 128 are full for as long
+/// as it takes a crowd to come, and who finds them full tries again a second later.
+const BACKLOG: u32 = 1024;
 
 /// How long no connection is accepted after the system refused one. A lack of file descriptors is
 /// mended by connections that end, not by asking again at once.
@@ -63,14 +69,57 @@ impl BindError {
 /// a tokio runtime.
 pub fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, BindError> {
     let listen = |address: SocketAddr| {
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener)
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // So that a restart need not wait until the connections before it are forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
     };
     addresses
         .iter()
         .map(|&address| listen(address).map_err(|source| BindError::new(address, source)))
         .collect()
+}
+
+/// Why there is nothing of systemd's to listen on.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritError {
+    /// Started in another way, or with a socket unit that does not belong to it.
+    #[error(
+        "--web.systemd-socket: no socket was passed to this process (LISTEN_FDS): start it by its \
+         .socket unit, or use --web.listen-address"
+    )]
+    NoSocket,
+    /// A Unix socket, a FIFO or the like.
+    #[error(
+        "--web.systemd-socket: socket {number} of those passed does not listen for TCP: write a \
+         port into ListenStream="
+    )]
+    NotTcp {
+        /// Counted from 1.
+        number: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The sockets that systemd listens on for us. They can be taken once. Must be called within a
+/// tokio runtime.
+pub fn inherit() -> Result<Vec<TcpListener>, InheritError> {
+    let mut passed = ListenFd::from_env();
+    let passed_count = passed.len();
+    let mut take = |index| {
+        let listener = passed.take_tcp_listener(index)?;
+        let listener = listener.ok_or(io::ErrorKind::NotFound)?;
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    };
+    let listeners: Vec<_> = (0..passed_count)
+        .map(|index| {
+            take(index).map_err(|source| InheritError::NotTcp { number: index + 1, source })
+        })
+        .collect::<Result<_, _>>()?;
+    if listeners.is_empty() { Err(InheritError::NoSocket) } else { Ok(listeners) }
 }
 
 /// Takes connections from all listeners in turn and outlives every accept error.

@@ -50,4 +50,8 @@ mod top;
 mod usage;
 mod waiter;
 mod watch;
+mod web;
+mod web_crowd;
+mod web_file;
+mod web_systemd;
 mod wire;

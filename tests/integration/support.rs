@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the test bed offers whole vocabularies; not every word is used yet")]
 
 pub mod alertmanager;
+pub mod authority;
 pub mod browser;
 pub mod exporter;
 pub mod files;
@@ -42,6 +43,7 @@ use futures_util::FutureExt as _;
 #[allow(unused_imports, reason = "tests name the parts they use from here")]
 pub use self::{
     alertmanager::{Alertmanager, Catcher},
+    authority::Authority,
     browser::{Browser, Page, Scheme, View},
     exporter::{Exporter, locks},
     fleet::Fleet,

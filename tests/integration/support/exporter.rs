@@ -74,6 +74,11 @@ impl Exporter {
         self.addresses[0]
     }
 
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// As users give it to `--from`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())

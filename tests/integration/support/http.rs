@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 
 use flate2::read::GzDecoder;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// An answer.
@@ -61,10 +61,20 @@ pub async fn request(
         request.push_str(&format!("{name}: {value}\r\n"));
     }
     request.push_str("\r\n");
-    let mut socket = TcpStream::connect(address).await?;
-    socket.write_all(request.as_bytes()).await?;
+    exchange(TcpStream::connect(address).await?, request.as_bytes()).await
+}
+
+/// Sends what the caller wrote, over any stream, and reads the answer to the end of the stream.
+pub async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &[u8],
+) -> std::io::Result<Response> {
+    stream.write_all(request).await?;
     let mut answer = Vec::new();
-    socket.read_to_end(&mut answer).await?;
+    stream.read_to_end(&mut answer).await?;
+    if answer.is_empty() {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
     Ok(parse_response(&answer))
 }
 

@@ -30,6 +30,16 @@ impl Prometheus {
         Prometheus::start_with_rules(targets, &[], &[]).await
     }
 
+    /// Starts a server whose job has these keys too, as `basic_auth`. Files that they name, each
+    /// with its text, stand beside its configuration.
+    pub async fn start_with_job(
+        targets: &[SocketAddr],
+        job: &Value,
+        files: &[(&str, &str)],
+    ) -> Prometheus {
+        Prometheus::launch(targets, job, files, &[], &[]).await
+    }
+
     /// Starts a server that also evaluates these rules every second, each the text of a file, and
     /// sends what fires to these Alertmanagers.
     pub async fn start_with_rules(
@@ -37,16 +47,33 @@ impl Prometheus {
         rules: &[&str],
         alertmanagers: &[SocketAddr],
     ) -> Prometheus {
+        Prometheus::launch(targets, &serde_json::json!({}), &[], rules, alertmanagers).await
+    }
+
+    async fn launch(
+        targets: &[SocketAddr],
+        job: &Value,
+        files: &[(&str, &str)],
+        rules: &[&str],
+        alertmanagers: &[SocketAddr],
+    ) -> Prometheus {
         let home = make_home();
         let port = Port::reserve();
+        for (name, text) in files {
+            fs::write(home.path().join(name), text).expect("the folder is ours");
+        }
+        let mut scrape = serde_json::json!({
+            "job_name": "locks",
+            "static_configs": [{ "targets": targets }],
+        });
+        for (key, value) in job.as_object().expect("a job is a mapping") {
+            scrape[key] = value.clone();
+        }
         let configuration = serde_json::json!({
             "global": { "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s" },
             "rule_files": write_rules(rules, home.path()),
             "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": alertmanagers }] }] },
-            "scrape_configs": [{
-                "job_name": "locks",
-                "static_configs": [{ "targets": targets }],
-            }],
+            "scrape_configs": [scrape],
         });
         let file = home.path().join("prometheus.yml");
         // JSON is YAML, and nothing needs quoting by hand.
