@@ -7,6 +7,7 @@ pub mod action;
 mod connection;
 pub mod dsn;
 mod inspection;
+mod privilege;
 mod row;
 
 pub use connection::{Connection, PollError};
