@@ -31,7 +31,7 @@ pub(super) fn decode_locks(
         let transaction =
             VirtualTransaction::from_server(row.try_get::<_, Option<&str>>(8)?.unwrap_or_default());
         let pid = row.try_get::<_, Option<i32>>(9)?.map(Pid);
-        let mode = Mode::from_server(row.try_get::<_, Option<&str>>(10)?.unwrap_or_default());
+        let mode = Mode::from_server(row.try_get::<_, Option<&str>>(10)?.unwrap_or("unknown"));
         // Servers that only speak PostgreSQL's protocol leave out what they do not know. A row that
         // does not say that it waits is told as held.
         let granted = row.try_get::<_, Option<bool>>(11)?.unwrap_or(true);

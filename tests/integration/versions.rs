@@ -163,7 +163,7 @@ async fn rows_that_lack_something_or_come_twice_break_no_poll() {
         .is(1.0);
     holders.clone().with("key", "78").present();
     let waiters = scrape.sample("pg_advisory_lock_waiters");
-    waiters.with("datname", "(server-wide)").with("mode", "").absent();
+    waiters.with("key", "class 9: 1/79").with("mode", "unknown").is(1.0);
     let rows = scrape.sample("pg_advisory_lock_rows");
     assert_eq!(rows.values().iter().sum::<f64>(), 7.0, "none is lost");
     let failures = scrape.sample("pg_advisory_poll_failures_total").values();
