@@ -46,7 +46,7 @@ pub(super) fn decode_locks(
                 mode,
                 granted,
                 wait_start,
-                keys: decode_words(words).map(|word| Key::from_word(word, class)).collect(),
+                keys: decode_keys(words, class),
             });
             continue;
         }
@@ -77,6 +77,15 @@ pub(super) fn decode_locks(
         }
     }
     Ok((advisory, others))
+}
+
+/// The keys of advisory rows that were folded into one. Rows without classid and objid are left out
+/// of the words, and are a lock all the same.
+fn decode_keys(words: &[u8], class: u16) -> Vec<Key> {
+    if words.is_empty() {
+        return vec![Key::from_word(0, class)];
+    }
+    decode_words(words).map(|word| Key::from_word(word, class)).collect()
 }
 
 /// The words of `string_agg(int8send(…), '')`.
@@ -171,5 +180,11 @@ mod tests {
         let bytes: Vec<u8> = [42_i64, -1].iter().flat_map(|word| word.to_be_bytes()).collect();
         assert_eq!(decode_words(&bytes).collect::<Vec<_>>(), [42, u64::MAX]);
         assert_eq!(decode_words(&[]).count(), 0);
+    }
+
+    #[test]
+    fn an_advisory_row_without_a_key_is_not_lost() {
+        assert_eq!(decode_keys(&[], 0), [Key::from_word(0, 0)]);
+        assert_eq!(decode_keys(&42_u64.to_be_bytes(), 1), [Key::from_word(42, 1)]);
     }
 }
