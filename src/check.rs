@@ -5,6 +5,7 @@
 //! what could not be judged: silence there is no good news. What is said how is `render`'s. Pure:
 //! who looks, and how often, is not known here.
 
+pub mod privilege;
 mod render;
 
 use std::cmp::Reverse;

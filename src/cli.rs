@@ -87,6 +87,13 @@ Every flag has an environment variable, and many have a key in the configuration
 over its variable, the variable over the file, the file over the default. Durations are written as
 in Prometheus: 500ms, 15m, 1h30m.
 
+A role that sees everything and can do nothing, with a few connections of its own (leave the fourth
+line out before PostgreSQL 16); locks check --privileges tells what a role lacks:
+  CREATE ROLE locks LOGIN CONNECTION LIMIT 5;
+  ALTER ROLE locks SET statement_timeout = '5s';
+  GRANT pg_read_all_stats TO locks;
+  GRANT pg_use_reserved_connections TO locks;
+
 Examples:
   Watch the local server over its Unix socket:
     locks serve
@@ -696,6 +703,9 @@ mod tests {
             "locks explain --jason",
             "locks explain -x",
             "locks check --require stack",
+            "locks check --privileges --from http://h",
+            "locks check --privileges --require stuck",
+            "locks check --privileges --samples 1",
             "locks top --from http://h --exporter http://h",
             "locks top --from http://h --allow-kill",
             "locks top --from http://h --show-queries",

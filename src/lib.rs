@@ -19,6 +19,7 @@
 //! | [`postgres`] | connection strings, the poll's SQL, rows → `Sample` | yes |
 //! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
 //! | [`printable`] | texts of others on a terminal | |
+//! | [`privilege`] | what our role may do, and the SQL that grants what it should | |
 //! | [`registry`] | names for keys: the YAML language and its functions, presets, who names a key | reads files |
 //! | [`tracker`] | samples → holds and waits: seen first, still here, gone; scope and age as far as evidence goes | |
 //! | [`blocking`] | who waits for whom, through locks of any type; the roots at which chains end | |
@@ -94,6 +95,7 @@ pub mod duration;
 pub mod key;
 pub mod mode;
 pub mod printable;
+pub mod privilege;
 pub mod sample;
 pub mod timestamp;
 

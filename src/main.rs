@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use pg_locks_exporter::check::privilege::Report;
 use pg_locks_exporter::check::{Status, Verdict};
 use pg_locks_exporter::cli::check::CheckArgs;
 use pg_locks_exporter::cli::registry::{self, ListArgs, RegistryCommand, SuggestArgs};
@@ -37,7 +38,7 @@ use pg_locks_exporter::table::filter::Filter;
 use pg_locks_exporter::timestamp::Timestamp;
 use pg_locks_exporter::top::source::{self, Source, Subject, Watched};
 use pg_locks_exporter::top::{self, Ending, once};
-use pg_locks_exporter::{explain, logging, serve, server, systemd};
+use pg_locks_exporter::{explain, logging, serve, server, survey, systemd};
 use tokio::signal::unix::{SignalKind, signal};
 
 const FAILURE: u8 = 1;
@@ -366,20 +367,41 @@ fn run_registry_suggest(args: &SuggestArgs) -> Result<ExitCode, Failure> {
 
 /// Whatever goes wrong, it is told as a verdict.
 fn run_check(args: &CheckArgs) -> ExitCode {
+    if args.privileges {
+        return match ask_privileges(args) {
+            Ok(report) if args.json => print_status(&report.render_json(), report.status()),
+            Ok(report) => print_status(report.render_text().as_bytes(), report.status()),
+            Err(error) => print_verdict(&Verdict::blind(format!("{error:#}")), args.json),
+        };
+    }
     let verdict = look_and_judge(args).unwrap_or_else(|error| Verdict::blind(format!("{error:#}")));
     print_verdict(&verdict, args.json)
 }
 
 fn print_verdict(verdict: &Verdict, is_json: bool) -> ExitCode {
     let text = if is_json { verdict.render_json() } else { verdict.render_text().into() };
-    match write_out(&text) {
+    print_status(&text, verdict.status())
+}
+
+fn print_status(text: &[u8], status: Status) -> ExitCode {
+    match write_out(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             warn(error);
             ExitCode::from(Status::Unknown.exit_code())
         }
         // A reader that has seen enough takes nothing from the verdict.
-        Ok(()) | Err(_) => ExitCode::from(verdict.status().exit_code()),
+        Ok(()) | Err(_) => ExitCode::from(status.exit_code()),
     }
+}
+
+fn ask_privileges(args: &CheckArgs) -> anyhow::Result<Report> {
+    anyhow::ensure!(
+        args.survey.from.ca_file.is_none(),
+        "--from.ca-file is for the exporter of --from, and --privileges asks servers: leave it out"
+    );
+    let (targets, _) = load_targets(Some(&args.survey.connection), &args.survey.files)?;
+    let asking = survey::ask_privileges(targets.servers, targets.poll.timeout);
+    Ok(Report::new(runtime().map_err(|failure| failure.error)?.block_on(asking)))
 }
 
 /// The last look counts: it is the freshest, and knows of those before.

@@ -210,6 +210,16 @@ const CLOCK_OFFSET: Family = gauge(
     "pg_advisory_clock_offset_seconds",
     "The server's clock minus ours at the last poll. Ages are taken on the server's clock.",
 );
+const SERVER_WAITS: Family = counter(
+    "pg_advisory_server_waits_total",
+    "Waits for advisory locks that the server itself counted (pg_stat_lock, from PostgreSQL 19 on): \
+     only those that got the lock after more than deadlock_timeout. Starts anew when the server's \
+     statistics are reset.",
+);
+const SERVER_WAIT_SECONDS: Family = counter(
+    "pg_advisory_server_wait_seconds_total",
+    "Seconds of the waits in pg_advisory_server_waits_total.",
+);
 const POLLS: Family = counter("pg_advisory_polls_total", "Polls tried, connecting included.");
 const POLL_FAILURES: Family =
     counter("pg_advisory_poll_failures_total", "Polls that failed, by reason.");
@@ -387,6 +397,10 @@ fn collect_counters(families: &mut Families, view: &View) {
         let labels = [a, b, c, d, ("application_name", &**application)];
         families.add(&HOLD_SECONDS, &labels, seconds.hold);
         families.add(&WAIT_SECONDS, &labels, seconds.wait);
+    }
+    if let Some(statistics) = view.wait_statistics {
+        families.add(&SERVER_WAITS, &[server], count(statistics.waits));
+        families.add(&SERVER_WAIT_SECONDS, &[server], statistics.wait_seconds);
     }
     for ((datname, lock), histogram) in &view.counters.hold_durations {
         families.add_histogram(

@@ -21,6 +21,7 @@ use crate::finding::Finding;
 use crate::fold::{Fold, Nameless};
 use crate::inspected::Inspected;
 use crate::postgres::{Connection, PollError};
+use crate::privilege;
 use crate::registry::{Conflict, HashCheck, Registry};
 use crate::reload::Loaded;
 use crate::sample::{FailureReason, Pid, Sample};
@@ -223,10 +224,11 @@ impl NamesWatch {
 
 /// What a connection showed about who really is behind it.
 #[derive(Debug)]
-struct PoolerWatch {
+pub(crate) struct PoolerWatch {
     since: Instant,
     pid: Option<Pid>,
-    proof: Option<&'static str>,
+    /// What proves that it is a pooler.
+    pub(crate) proof: Option<&'static str>,
 }
 
 impl Poller {
@@ -447,6 +449,10 @@ impl Poller {
             self.forgive(connection, asked, "cannot read the server's settings yet")?;
         }
         self.refresh_names(connection, sample).await?;
+        if connection.are_statistics_due() {
+            let asked = self.fetch_wait_statistics(connection).await;
+            self.forgive(connection, asked, "cannot read the server's own count of waits")?;
+        }
         let checks = self.fold.hash_checks();
         if connection.facts().version.is_some() && self.hashes_asked.as_ref() != Some(checks) {
             self.hashes_asked = Some(checks.clone());
@@ -488,6 +494,14 @@ impl Poller {
         }
         self.fold.observe_table_capacity(self.view.facts.table_capacity);
         self.recall();
+        Ok(())
+    }
+
+    async fn fetch_wait_statistics(
+        &mut self,
+        connection: &mut Connection,
+    ) -> Result<(), PollError> {
+        self.view.wait_statistics = connection.fetch_wait_statistics().await?;
         Ok(())
     }
 
@@ -699,8 +713,8 @@ impl Poller {
         if hidden && !self.condition.privileges_hidden {
             tracing::warn!(
                 %server,
-                "the state of other sessions is hidden: run GRANT pg_read_all_stats TO the role of \
-                 this exporter"
+                "the state of other sessions is hidden: run {}",
+                privilege::render_grants(self.server.dsn.user(), self.view.facts.version.as_deref())
             );
         }
         if picture.privileges_sufficient.is_some() {
@@ -784,12 +798,12 @@ fn seconds(duration: Option<Duration>) -> Option<f64> {
 
 impl PoolerWatch {
     /// For a new connection.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { since: now(), pid: None, proof: None }
     }
 
     /// Looks for proof of a pooler in a sample that the connection fetched.
-    fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
+    pub(crate) fn observe(&mut self, sample: &Sample, opened_at: Timestamp) {
         let changed = self.pid.replace(sample.own_pid).map(|pid| pid != sample.own_pid);
         if self.proof.is_some() {
             return;

@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 pub mod dsn;
 mod inspection;
+mod privilege;
 mod row;
 mod tls;
 

@@ -194,6 +194,16 @@ pub struct Facts {
     pub started_at: Option<Timestamp>,
 }
 
+/// What a server from 19 on counts itself of waits for advisory locks, since its statistics were last
+/// reset: those that ended with the lock after more than `deadlock_timeout`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WaitStatistics {
+    /// `waits`
+    pub waits: u64,
+    /// `wait_time`, which the server has in milliseconds.
+    pub wait_seconds: f64,
+}
+
 /// Names of databases and roles, read separately, so that a locked catalog costs names and no poll.
 #[derive(Clone, Debug, Default)]
 pub struct Names {

@@ -12,12 +12,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::backoff::Backoff;
+use crate::check::privilege::Asked;
 use crate::client::{self, ReadError};
 use crate::config::{self, Applications, Limits, Thresholds};
-use crate::poller::{Pace, Poller, local_now};
+use crate::poller::{Pace, Poller, PoolerWatch, local_now};
+use crate::postgres::{Connection, PollError};
+use crate::privilege::Privileges;
 use crate::registry::Registry;
 use crate::reload::Loaded;
 use crate::snapshot::{Server, Snapshot};
@@ -140,4 +143,37 @@ impl Looks {
             },
         }
     }
+}
+
+/// What the role may do on each of these servers, all asked at once. A poll is given up after `limit`.
+pub async fn ask_privileges(servers: Vec<config::Server>, limit: Duration) -> Vec<Asked> {
+    join_all(servers.into_iter().map(async |server| {
+        let patience = server.dsn.connect_timeout();
+        let answer = match timeout(patience, Connection::connect(&server.dsn)).await {
+            Ok(Ok(connection)) => ask_role(connection, limit).await,
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(PollError::ConnectTimeout(patience)),
+        };
+        let (answer, pooler) = match answer {
+            Ok((privileges, pooler)) => (Ok(privileges), pooler),
+            Err(error) => (Err(error.to_string()), None),
+        };
+        let is_inspected = !server.inspect.is_empty();
+        Asked { server: server.name, answer, pooler, is_inspected }
+    }))
+    .await
+}
+
+/// What the role may do, and what proves a pooler before it.
+async fn ask_role(
+    mut connection: Connection,
+    limit: Duration,
+) -> Result<(Privileges, Option<&'static str>), PollError> {
+    let mut pooler = PoolerWatch::new();
+    // Two, since a pooler may show by another backend.
+    for _ in 0..2 {
+        let sample = connection.fetch_sample(limit).await?;
+        pooler.observe(&sample, connection.opened_at());
+    }
+    Ok((connection.fetch_privileges().await?, pooler.proof))
 }

@@ -18,7 +18,7 @@ use crate::mode::Mode;
 use crate::order::Inversion;
 use crate::sample::{
     Backend, ClientAddress, DatabaseOid, Facts, FailureReason, LockRow, LockTag, Names, Pid,
-    PreparedTransaction, RoleOid, Sample, State,
+    PreparedTransaction, RoleOid, Sample, State, WaitStatistics,
 };
 use crate::series::{Counters, Label, LockSeries, OTHER, Registered, SeriesSet};
 use crate::timestamp::Timestamp;
@@ -39,6 +39,8 @@ pub struct View {
     pub picture: Option<Arc<Picture>>,
     /// Distinct entries of the lock table when they were last counted.
     pub table_entries: Option<u64>,
+    /// The server's own count of waits, when it was last read; `None` where the server has none.
+    pub wait_statistics: Option<WaitStatistics>,
     /// A pooler stands between us and the server: proved, or no sign of it; `None` while it is too
     /// early to say.
     pub pooled_connection: Option<bool>,

@@ -24,7 +24,9 @@ Examples:
   As a monitoring plugin that must be able to see what it is there for:
     locks check --dsn-file /etc/locks/dsn --require stuck
   Through an exporter, which remembers when jobs ran:
-    locks check --from http://db-1:10187 --require missed --samples 1";
+    locks check --from http://db-1:10187 --require missed --samples 1
+  Before the exporter is installed, as the role that it will have:
+    locks check --dsn-file /etc/locks/dsn --privileges";
 
 /// Flags of `locks check`.
 #[derive(Args, Debug)]
@@ -43,6 +45,17 @@ pub struct CheckArgs {
         help_heading = "Verdict"
     )]
     pub require: Vec<FindingKind>,
+
+    /// Tell what the role may do on each server, what it lacks, and the SQL that grants it
+    ///
+    /// Locks are not looked at. The exit code is 0 when nothing is missing, 1 when something
+    /// degrades without what is missing, 3 when a server cannot be asked.
+    #[arg(
+        long,
+        conflicts_with_all = ["from", "require", "samples", "interval"],
+        help_heading = "Verdict"
+    )]
+    pub privileges: bool,
 
     /// Print JSON
     #[arg(long, help_heading = "Verdict")]

@@ -16,13 +16,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use super::connect::{Canceller, ConnectError, Connected, connect};
 use super::dsn::{Dsn, DsnError};
 use super::row::{self, Text};
 use crate::registry::{HashCall, HashCheck, HashFunction};
-use crate::sample::{DatabaseName, DatabaseOid, Facts, FailureReason, Names, Pid, RoleOid, Sample};
+use crate::sample::{
+    DatabaseName, DatabaseOid, Facts, FailureReason, Names, Pid, RoleOid, Sample, WaitStatistics,
+};
 use crate::timestamp::Timestamp;
 
 /// How much longer than the server's own limit we wait for its word: a limit that fires there
@@ -46,10 +48,14 @@ const RAW_TEXT: &str = "SET LOCAL client_encoding = 'SQL_ASCII'; ";
 /// The lock table's entries are counted at every so many polls.
 const ENTRIES_EVERY: u64 = 15;
 
+/// The server's own count of waits is read after every so many polls.
+const STATISTICS_EVERY: u64 = 15;
+
 const ACTIVITY_SQL: &str = include_str!("activity.sql");
 const PREPARED_SQL: &str = include_str!("prepared.sql");
 const ENTRIES_SQL: &str = include_str!("entries.sql");
 const FACTS_SQL: &str = include_str!("facts.sql");
+const STATISTICS_SQL: &str = include_str!("statistics.sql");
 
 /// A connection that polls.
 pub struct Connection {
@@ -68,6 +74,8 @@ pub struct Connection {
     polls: u64,
     awaited_relations: Vec<u32>,
     opened_at: Timestamp,
+    /// The server has `pg_stat_lock`; `None` until it was asked.
+    counts_waits: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -190,6 +198,7 @@ impl Connection {
             polls: 0,
             awaited_relations: Vec::new(),
             opened_at,
+            counts_waits: None,
         })
     }
 
@@ -377,6 +386,32 @@ impl Connection {
         Ok(names)
     }
 
+    /// Whether it is time for [`Connection::fetch_wait_statistics`], after the last poll.
+    pub fn are_statistics_due(&self) -> bool {
+        self.counts_waits != Some(false) && self.polls % STATISTICS_EVERY == 1
+    }
+
+    /// Reads [`WaitStatistics`]; `None` where the server has none. By what there is, not by version:
+    /// only a superuser can put a view where it is looked for.
+    pub async fn fetch_wait_statistics(&mut self) -> Result<Option<WaitStatistics>, PollError> {
+        if self.counts_waits.is_none() {
+            let sql = "SELECT to_regclass('pg_catalog.pg_stat_lock') IS NOT NULL";
+            let rows = self.ask(self.client.query_typed(sql, &[])).await??;
+            self.counts_waits = rows.first().map(|row| row.try_get(0)).transpose()?;
+        }
+        if self.counts_waits != Some(true) {
+            return Ok(None);
+        }
+        let query = self.client.query_typed(without_comments(STATISTICS_SQL), &[]);
+        let rows = self.ask(query).await??;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let waits = row.try_get::<_, Option<i64>>(0)?.and_then(|waits| u64::try_from(waits).ok());
+        let millis: Option<f64> = row.try_get(1)?;
+        Ok(waits
+            .zip(millis)
+            .map(|(waits, millis)| WaitStatistics { waits, wait_seconds: millis / 1000.0 }))
+    }
+
     /// Asks the server for the hashes the registry has computed; returns those that
     /// differ, with the server's value. Meant for one call after connecting or loading a registry.
     pub async fn fetch_hash_mismatches(
@@ -433,7 +468,12 @@ impl Connection {
         answer
     }
 
-    async fn ask_within<T>(
+    /// A statement without parameters, for [`Connection::ask_within`].
+    pub(super) async fn query(&self, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.client.query_typed(sql, &[]).await
+    }
+
+    pub(super) async fn ask_within<T>(
         &self,
         limit: &str,
         statements: impl Future<Output = T>,
@@ -623,7 +663,9 @@ mod tests {
     #[test]
     fn no_comment_is_sent_to_the_server() {
         assert!(locks_sql("15.0").starts_with("SELECT locktype"));
-        for sql in [ACTIVITY_SQL, PREPARED_SQL, ENTRIES_SQL, FACTS_SQL].map(without_comments) {
+        for sql in [ACTIVITY_SQL, PREPARED_SQL, ENTRIES_SQL, FACTS_SQL, STATISTICS_SQL]
+            .map(without_comments)
+        {
             assert!(sql.starts_with("SELECT") && !sql.contains("--"), "{sql}");
         }
     }

@@ -25,14 +25,16 @@ pub(super) fn decode_locks(
     let mut advisory = Vec::with_capacity(rows.len());
     let mut others = Vec::new();
     for row in rows {
-        let locktype: &str = row.try_get(0)?;
+        let locktype: &str = row.try_get::<_, Option<&str>>(0)?.unwrap_or_default();
         let database = row.try_get::<_, Option<u32>>(1)?.map(DatabaseOid);
         let objsubid: Option<i16> = row.try_get(7)?;
         let transaction =
             VirtualTransaction::from_server(row.try_get::<_, Option<&str>>(8)?.unwrap_or_default());
         let pid = row.try_get::<_, Option<i32>>(9)?.map(Pid);
-        let mode = Mode::from_server(row.try_get::<_, Option<&str>>(10)?.unwrap_or_default());
-        let granted: bool = row.try_get(11)?;
+        let mode = Mode::from_server(row.try_get::<_, Option<&str>>(10)?.unwrap_or("unknown"));
+        // Servers that only speak PostgreSQL's protocol leave out what they do not know. A row that
+        // does not say that it waits is told as held.
+        let granted = row.try_get::<_, Option<bool>>(11)?.unwrap_or(true);
         let wait_start: Option<Timestamp> = row.try_get(12)?;
         let words = row.try_get::<_, Option<&[u8]>>(13)?.unwrap_or_default();
         if locktype == "advisory" {
@@ -44,7 +46,7 @@ pub(super) fn decode_locks(
                 mode,
                 granted,
                 wait_start,
-                keys: decode_words(words).map(|word| Key::from_word(word, class)).collect(),
+                keys: decode_keys(words, class),
             });
             continue;
         }
@@ -77,6 +79,15 @@ pub(super) fn decode_locks(
     Ok((advisory, others))
 }
 
+/// The keys of advisory rows that were folded into one. Rows without classid and objid are left out
+/// of the words, and are a lock all the same.
+fn decode_keys(words: &[u8], class: u16) -> Vec<Key> {
+    if words.is_empty() {
+        return vec![Key::from_word(0, class)];
+    }
+    decode_words(words).map(|word| Key::from_word(word, class)).collect()
+}
+
 /// The words of `string_agg(int8send(…), '')`.
 fn decode_words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word))
@@ -87,15 +98,18 @@ pub(super) fn decode_activity(
     rows: &[Row],
 ) -> Result<(Option<Timestamp>, Vec<Backend>), tokio_postgres::Error> {
     let began = rows.first().map(|row| row.try_get(0)).transpose()?;
-    let backends = rows.iter().map(decode_backend).collect::<Result<_, _>>()?;
+    let backends = rows.iter().filter_map(|row| decode_backend(row).transpose());
+    let backends = backends.collect::<Result<_, _>>()?;
     Ok((began, backends))
 }
 
-fn decode_backend(row: &Row) -> Result<Backend, tokio_postgres::Error> {
+/// `None` for a row that is nobody's.
+fn decode_backend(row: &Row) -> Result<Option<Backend>, tokio_postgres::Error> {
+    let Some(pid) = row.try_get::<_, Option<i32>>(1)? else { return Ok(None) };
     let wait_event_type: Option<&str> = row.try_get(7)?;
     let wait_event: Option<&str> = row.try_get(8)?;
-    Ok(Backend {
-        pid: Pid(row.try_get(1)?),
+    Ok(Some(Backend {
+        pid: Pid(pid),
         database: row.try_get::<_, Option<u32>>(2)?.filter(|oid| *oid != 0).map(DatabaseOid),
         role: row.try_get::<_, Option<u32>>(3)?.filter(|oid| *oid != 0).map(RoleOid),
         application_name: row.try_get::<_, Option<Text>>(4)?.map(|name| name.0),
@@ -110,7 +124,7 @@ fn decode_backend(row: &Row) -> Result<Backend, tokio_postgres::Error> {
         snapshot_age: row.try_get::<_, Option<i32>>(12)?.and_then(|age| u32::try_from(age).ok()),
         backend_type: row.try_get::<_, Option<&str>>(13)?.map(Arc::from),
         leader: row.try_get::<_, Option<i32>>(14)?.map(Pid),
-    })
+    }))
 }
 
 /// One row of `prepared.sql`.
@@ -166,5 +180,11 @@ mod tests {
         let bytes: Vec<u8> = [42_i64, -1].iter().flat_map(|word| word.to_be_bytes()).collect();
         assert_eq!(decode_words(&bytes).collect::<Vec<_>>(), [42, u64::MAX]);
         assert_eq!(decode_words(&[]).count(), 0);
+    }
+
+    #[test]
+    fn an_advisory_row_without_a_key_is_not_lost() {
+        assert_eq!(decode_keys(&[], 0), [Key::from_word(0, 0)]);
+        assert_eq!(decode_keys(&42_u64.to_be_bytes(), 1), [Key::from_word(42, 1)]);
     }
 }
