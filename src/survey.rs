@@ -148,7 +148,7 @@ impl Looks {
 /// What the role may do on each of these servers, all asked at once. A poll is given up after `limit`.
 pub async fn ask_privileges(servers: Vec<config::Server>, limit: Duration) -> Vec<Asked> {
     join_all(servers.into_iter().map(async |server| {
-        let patience = server.dsn.connect_timeout();
+        let patience = server.dsn.connect_patience();
         let answer = match timeout(patience, Connection::connect(&server.dsn)).await {
             Ok(Ok(connection)) => ask_role(connection, limit).await,
             Ok(Err(error)) => Err(error),
