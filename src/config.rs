@@ -79,7 +79,7 @@ pub struct Targets {
 }
 
 /// One server to watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Server {
     /// The `server` label.
     pub name: String,

@@ -130,6 +130,7 @@ pub mod poller;
 pub mod metrics;
 pub mod page;
 pub mod server;
+pub mod servers;
 pub mod systemd;
 
 pub mod serve;

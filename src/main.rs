@@ -29,6 +29,7 @@ use pg_locks_exporter::registry::{Circumstances, Explainer, MAX_KEYS, Registry, 
 use pg_locks_exporter::registry_command::suggest::Sightings;
 use pg_locks_exporter::registry_command::{check, list};
 use pg_locks_exporter::reload::RegistryFiles;
+use pg_locks_exporter::reload::config::{ConfigFile, Load};
 use pg_locks_exporter::server::WebConfigFile;
 use pg_locks_exporter::snapshot::{Snapshot, render_servers};
 use pg_locks_exporter::state::StateFile;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let outcome = match cli.command {
-        Command::Serve(args) => run_serve(&args).map(|()| ExitCode::SUCCESS),
+        Command::Serve(args) => run_serve(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => Ok(run_check(&args)),
         Command::Top(args) => run_top(&args),
         Command::Explain(args) => run_explain(&args),
@@ -101,9 +102,12 @@ fn failure(error: impl Into<anyhow::Error>) -> Failure {
     Failure { code: FAILURE, error: error.into() }
 }
 
-fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
+fn run_serve(args: ServeArgs) -> Result<(), Failure> {
     logging::init(args.log.level, args.log.format).map_err(failure)?;
-    let config = Config::load(args).map_err(usage)?;
+    let path = args.files.config_file.clone();
+    let load: Load = Arc::new(move || Config::load(&args));
+    let config = load().map_err(usage)?;
+    let config_file = path.map(|path| ConfigFile::new(path, load));
     let registry_files = RegistryFiles::load(config.registry_files.clone(), config.limits.values);
     let registry_files = registry_files.map_err(usage)?;
     let state_file = config.state_file.clone().map(StateFile::load).transpose().map_err(usage)?;
@@ -119,11 +123,11 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     // One thread: polls wait for servers, and the messages of a poll leave in one write because
     // nobody runs between them.
     // Two more render answers, so that a large one does not hold up a poll; another reads files, one
-    // writes the state file, and one reads the web configuration: they may hang with the file systems
+    // writes the state file, and two read the configuration and that of the web: they may hang with the file systems
     // these are on. The last checks passwords.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(6)
+        .max_blocking_threads(7)
         .build()
         .map_err(failure)?;
     runtime.block_on(async {
@@ -141,11 +145,17 @@ fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
             tracing::info!("stopping");
             systemd::notify_stopping();
         };
-        let hangup = signal(SignalKind::hangup()).map_err(failure)?;
+        let hangup = || signal(SignalKind::hangup()).map_err(failure);
+        let config_file = match config_file {
+            Some(file) => Some((file, hangup()?)),
+            None => None,
+        };
+        let hangup = hangup()?;
         serve::serve(
             config,
             registry_files,
             state_file,
+            config_file,
             web_config_file,
             hangup,
             listeners,

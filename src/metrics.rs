@@ -10,12 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::{self, MetricFamily, MetricType};
+pub use prometheus::proto::MetricFamily;
+use prometheus::proto::{self, MetricType};
 
 use crate::blocking::Chains;
 use crate::finding::FindingKind;
 use crate::inspected::{LastSuccess, Source};
 use crate::registry::{Candidate, Limit, Registry, UNREGISTERED};
+use crate::reload::config::Reading;
 use crate::sample::FailureReason;
 use crate::series::{self, DURATION_BUCKETS, LockSeries, OTHER, Registered};
 use crate::timestamp::Timestamp;
@@ -264,6 +266,15 @@ const REGISTRY_RELOAD_TIME: Family = gauge(
     "pg_advisory_registry_last_reload_timestamp_seconds",
     "When the registry in use was read.",
 );
+const CONFIG_RELOAD_OK: Family = gauge(
+    "pg_advisory_config_last_reload_successful",
+    "1 when the configuration file was read without a fault the last time, else 0: then it changed \
+     and what was read before stays in use. Absent without such a file.",
+);
+const CONFIG_RELOAD_TIME: Family = gauge(
+    "pg_advisory_config_last_reload_timestamp_seconds",
+    "When the configuration in use was read. Absent without such a file.",
+);
 const SOURCE_LAST_SUCCESS: Family = gauge(
     "pg_advisory_registry_source_last_success_timestamp_seconds",
     "When databases last told what the registry asks them for this lock; where several are asked, \
@@ -286,6 +297,15 @@ pub struct Process<'a> {
     pub registry_read_at: Timestamp,
     /// The last reading of its files found no fault.
     pub registry_is_current: bool,
+    /// How the last reading of the configuration file went, where there is one.
+    pub config: Option<Reading>,
+}
+
+/// The families of one server alone: those that a scrape of it by name gets.
+pub fn collect_server_families(view: &View, now: Timestamp) -> Vec<MetricFamily> {
+    let mut families = Families::default();
+    collect_view(&mut families, view, now);
+    families.into_families()
 }
 
 /// Names without series are listed up to this many, so that a registry of very many does not fill
@@ -695,6 +715,10 @@ fn collect_registry(families: &mut Families, process: Process<'_>) {
     families.add(&REGISTRY_ENTRIES, &[], count(registry.entry_count()));
     families.add(&REGISTRY_RELOAD_OK, &[], f64::from(u8::from(process.registry_is_current)));
     families.add(&REGISTRY_RELOAD_TIME, &[], process.registry_read_at.unix_seconds());
+    if let Some(config) = process.config {
+        families.add(&CONFIG_RELOAD_OK, &[], f64::from(u8::from(config.is_current)));
+        families.add(&CONFIG_RELOAD_TIME, &[], config.read_at.unix_seconds());
+    }
 }
 
 /// What is asked on behalf of entries of the registry, over all servers.
@@ -807,8 +831,12 @@ mod tests {
     fn sources(views: &[View]) -> Vec<String> {
         let at = Timestamp::from_unix_micros(0);
         let registry = Registry::empty();
-        let process =
-            Process { registry: &registry, registry_read_at: at, registry_is_current: true };
+        let process = Process {
+            registry: &registry,
+            registry_read_at: at,
+            registry_is_current: true,
+            config: None,
+        };
         let text = render_families(&collect_families(process, views, at), Format::Text).text;
         let is_meant = |line: &&str| line.starts_with("pg_advisory_registry_source_");
         text.lines().filter(is_meant).map(str::to_owned).collect()

@@ -11,6 +11,8 @@
 //! is being written, or is gone for a moment, is not read half done. Only other content is a change;
 //! a touch is none. SIGHUP reads at once, whatever a look would find.
 
+pub mod config;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::error::Error;

@@ -1,26 +1,29 @@
 //! `locks serve`: a poller for each server, one HTTP server over what they publish.
 
 use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::event::{Filter, render_events};
-use crate::inspector::Inspector;
 use crate::metrics::exposition::{Format, render_families};
-use crate::metrics::{Process, collect_families};
+use crate::metrics::{MetricFamily, Process, collect_families, collect_server_families};
 use crate::page::{self, render_page};
-use crate::poller::{Poller, local_now};
+use crate::poller::local_now;
+use crate::reload::config::{ConfigFile, Reading};
 use crate::reload::{Loaded, RegistryFiles};
-use crate::server::{self, Content, Policy, WebConfigFile};
+use crate::server::{self, Content, Policy, Probe, WebConfigFile};
+use crate::servers::{Servers, Views};
 use crate::snapshot::{Snapshot, render_snapshot};
 use crate::state::StateFile;
 use crate::systemd;
@@ -29,8 +32,9 @@ use crate::view::View;
 /// At the end, the file system gets so long to take the last state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// Polls and serves until `shutdown` is done. The registry's files are watched, and read again when
-/// `hangup` says so, and the web configuration is watched; the state file is written.
+/// Polls and serves until `shutdown` is done. The registry's files and the configuration file are
+/// watched, and read again when their signal says so; the web configuration is watched; the state file
+/// is written.
 ///
 /// # Panics
 ///
@@ -40,36 +44,20 @@ pub async fn serve(
     config: Config,
     registry_files: RegistryFiles,
     state_file: Option<StateFile>,
+    config_file: Option<(ConfigFile, Signal)>,
     web_config_file: Option<WebConfigFile>,
     hangup: Signal,
     listeners: Vec<TcpListener>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let applications = Arc::new(config.applications);
     let registry = registry_files.subscribe();
+    let mut servers = Servers::start(&config, registry.clone(), state_file.clone());
+    let views = servers.subscribe();
     let mut tasks = JoinSet::new();
-    let mut views = Vec::new();
-    for server in config.servers {
-        let name = server.name.clone();
-        let (inspector, inspected) = Inspector::new(server.clone(), registry.clone());
-        tasks.spawn(inspector.run());
-        let (poller, view) = Poller::new(
-            server,
-            config.poll,
-            registry.clone(),
-            applications.clone(),
-            &config.limits,
-            config.thresholds,
-            Backoff::default(),
-        );
-        views.push(view);
-        let poller = poller.with_inspected(inspected);
-        let poller = match &state_file {
-            Some(state) => poller.with_memory(state.section(&name)),
-            None => poller,
-        };
-        let poller = if config.logs_events { poller.with_events_logged() } else { poller };
-        tasks.spawn(poller.run());
+    let (send_change, mut changes) = mpsc::channel(1);
+    let reading = config_file.as_ref().map(|(file, _)| file.subscribe());
+    if let Some((file, hangup)) = config_file {
+        tasks.spawn(file.run(hangup, send_change));
     }
     tasks.spawn(registry_files.run(hangup));
     tasks.spawn(systemd::keep_alive());
@@ -89,15 +77,23 @@ pub async fn serve(
         telemetry_path: options.telemetry_path.clone(),
         views: views.clone(),
         registry,
+        config: reading,
+        was_ready: AtomicBool::new(false),
         snapshots: [Mutex::default(), Mutex::default()],
     });
-    tokio::select! {
-        () = server::serve(listeners, site, options, shutdown) => {}
-        Some(ended) = tasks.join_next() => match ended {
-            Ok(never) => match never {},
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        },
-        never = keep(state_file.as_ref(), &views) => match never {},
+    let mut serving = pin!(server::serve(listeners, site, options, shutdown));
+    let mut keeping = pin!(keep(state_file.as_ref(), &views));
+    loop {
+        tokio::select! {
+            () = &mut serving => break,
+            Some(ended) = tasks.join_next() => match ended {
+                Ok(never) => match never {},
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
+            never = servers.ended() => match never {},
+            never = &mut keeping => match never {},
+            Some(config) = changes.recv() => servers.apply(&config),
+        }
     }
     if let Some(state) = &state_file
         && timeout(LAST_WRITE, state.save(&views)).await.is_err()
@@ -122,7 +118,7 @@ fn announce(listeners: &[TcpListener], policy: &Policy) {
     }
 }
 
-async fn keep(state_file: Option<&StateFile>, views: &[watch::Receiver<Arc<View>>]) -> Infallible {
+async fn keep(state_file: Option<&StateFile>, views: &watch::Receiver<Views>) -> Infallible {
     match state_file {
         Some(state) => state.keep(views).await,
         None => std::future::pending().await,
@@ -132,8 +128,11 @@ async fn keep(state_file: Option<&StateFile>, views: &[watch::Receiver<Arc<View>
 /// What there is to serve.
 struct Site {
     telemetry_path: String,
-    views: Vec<watch::Receiver<Arc<View>>>,
+    views: watch::Receiver<Views>,
     registry: watch::Receiver<Loaded>,
+    config: Option<watch::Receiver<Reading>>,
+    /// A server that is added later makes nobody wait.
+    was_ready: AtomicBool,
     /// The last snapshot without details, and with: with very many locks it is large, and all who
     /// ask before the next poll get the same bytes.
     snapshots: [Mutex<LastAnswer>; 2],
@@ -157,8 +156,40 @@ impl LastAnswer {
 
 impl Site {
     fn views(&self) -> Vec<Arc<View>> {
-        self.views.iter().map(|view| view.borrow().clone()).collect()
+        let views = self.views.borrow().clone();
+        views.iter().map(|view| view.borrow().clone()).collect()
     }
+}
+
+fn render(families: &[MetricFamily], format: Format) -> Bytes {
+    let exposition = render_families(families, format);
+    if exposition.dropped > 0 {
+        tracing::error!(
+            samples = exposition.dropped,
+            "left samples out of a scrape that could not be told apart from others; this is a bug \
+             in locks"
+        );
+    }
+    exposition.text.into()
+}
+
+/// A group of targets as Prometheus discovers them over HTTP, of one: this exporter, asked for one
+/// server by name.
+#[derive(Serialize)]
+struct Target<'a> {
+    targets: [&'a str; 1],
+    labels: Labels<'a>,
+}
+
+#[derive(Serialize)]
+struct Labels<'a> {
+    #[serde(rename = "__scheme__")]
+    scheme: &'a str,
+    #[serde(rename = "__metrics_path__")]
+    metrics_path: &'a str,
+    #[serde(rename = "__param_target")]
+    target: &'a str,
+    instance: &'a str,
 }
 
 impl Content for Site {
@@ -170,17 +201,30 @@ impl Content for Site {
             registry: &loaded.registry,
             registry_read_at: loaded.read_at,
             registry_is_current: loaded.is_current,
+            config: self.config.as_ref().map(|reading| *reading.borrow()),
         };
         let families = collect_families(process, views.iter().map(|view| &**view), local_now());
-        let exposition = render_families(&families, format);
-        if exposition.dropped > 0 {
-            tracing::error!(
-                samples = exposition.dropped,
-                "left samples out of a scrape that could not be told apart from others; this is a \
-                 bug in locks"
-            );
-        }
-        exposition.text.into()
+        render(&families, format)
+    }
+
+    fn probe(&self, target: &str) -> Option<Probe> {
+        let view = self.views().into_iter().find(|view| *view.server == *target)?;
+        Some(Box::new(move |format| render(&collect_server_families(&view, local_now()), format)))
+    }
+
+    fn targets(&self, address: &str, is_encrypted: bool) -> Bytes {
+        let views = self.views();
+        let targets = views.iter().map(|view| Target {
+            targets: [address],
+            labels: Labels {
+                scheme: if is_encrypted { "https" } else { "http" },
+                metrics_path: "/probe",
+                target: &view.server,
+                instance: &view.server,
+            },
+        });
+        let targets: Vec<Target<'_>> = targets.collect();
+        serde_json::to_vec(&targets).expect("texts can be written as JSON").into()
     }
 
     fn snapshot(&self, details: bool) -> Bytes {
@@ -214,6 +258,9 @@ impl Content for Site {
     }
 
     fn ready(&self) -> bool {
-        self.views.iter().all(|view| view.borrow().polls.total > 0)
+        let is_ready = self.was_ready.load(Ordering::Relaxed)
+            || self.views().iter().all(|view| view.polls.total > 0);
+        self.was_ready.store(is_ready, Ordering::Relaxed);
+        is_ready
     }
 }

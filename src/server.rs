@@ -6,6 +6,8 @@
 //! | `/` | the status page, for people |
 //! | `/api/v1/locks` | the snapshot as JSON |
 //! | `/api/v1/events` | what happened lately, as JSON |
+//! | `/probe?target=NAME` | the families of one server, by its name in the configuration |
+//! | `/api/v1/targets` | every server as a target of `/probe`, for Prometheus to discover |
 //! | `/-/healthy` | 200 while the process works |
 //! | `/-/ready` | 200 once the first poll was tried, 503 before |
 //!
@@ -79,9 +81,18 @@ pub trait Content: Send + Sync + 'static {
     /// The status page, with the same meaning of `details`.
     fn page(&self, query: &page::Query, details: bool) -> Bytes;
 
+    /// The families of one configured server, if there is one of that name. Never of another.
+    fn probe(&self, target: &str) -> Option<Probe>;
+
+    /// The JSON of `/api/v1/targets`, for a client that reaches us at this address, over TLS or not.
+    fn targets(&self, address: &str, is_encrypted: bool) -> Bytes;
+
     /// Whether the first poll was tried, whatever came of it.
     fn ready(&self) -> bool;
 }
+
+/// Renders one server's families.
+pub type Probe = Box<dyn FnOnce(Format) -> Bytes + Send>;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -362,6 +373,33 @@ async fn respond(
             set(&mut response, header::VARY, "Accept, Accept-Encoding");
             response
         }
+        "/probe" => {
+            let Some(target) = target(head.uri.query()) else {
+                return text(
+                    StatusCode::BAD_REQUEST,
+                    "one target is asked for: /probe?target=NAME\n",
+                );
+            };
+            let Some(probe) = content.probe(&target) else {
+                return text(
+                    StatusCode::NOT_FOUND,
+                    "no server of this name is configured: /api/v1/targets lists them\n",
+                );
+            };
+            let format = negotiate(joined(&head.headers, header::ACCEPT).as_deref());
+            let render = move || probe(format);
+            let mut response = compressible(head, format.content_type(), render).await;
+            set(&mut response, header::VARY, "Accept, Accept-Encoding");
+            response
+        }
+        "/api/v1/targets" => {
+            let address = authority(head).map_or_else(String::new, |found| found.to_string());
+            let is_encrypted = policy.is_encrypted();
+            let render = move || content.targets(&address, is_encrypted);
+            let mut response = compressible(head, "application/json", render).await;
+            set(&mut response, header::VARY, "Accept-Encoding");
+            response
+        }
         "/api/v1/locks" => {
             let render = move || content.snapshot(details);
             let mut response = compressible(head, "application/json", render).await;
@@ -389,6 +427,20 @@ async fn respond(
         }
         _ => text(StatusCode::NOT_FOUND, "not found: / lists what there is\n"),
     }
+}
+
+/// The one target of a query; of none and of several, nothing.
+fn target(query: Option<&str>) -> Option<String> {
+    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let mut targets = pairs.filter(|(name, _)| name == "target").map(|(_, target)| target);
+    let target = targets.next()?.into_owned();
+    (!target.is_empty() && targets.next().is_none()).then_some(target)
+}
+
+/// By which name and port the request calls this server.
+fn authority(head: &request::Parts) -> Option<Authority> {
+    let host = || Authority::try_from(head.headers.get(header::HOST)?.as_bytes()).ok();
+    head.uri.authority().cloned().or_else(host)
 }
 
 /// Whether the request calls this server by a name it may be called by. Otherwise any web page
@@ -532,6 +584,15 @@ mod tests {
 
         fn events(&self, filter: &Filter, details: bool) -> Bytes {
             format!("{{\"limit\":{},\"details\":{details}}}", filter.limit).into()
+        }
+
+        fn probe(&self, target: &str) -> Option<Probe> {
+            let text = format!("the families of {target}");
+            (target == "orders & co").then(|| Box::new(move |_| text.into()) as Probe)
+        }
+
+        fn targets(&self, address: &str, is_encrypted: bool) -> Bytes {
+            format!("targets at {address}, encrypted: {is_encrypted}").into()
         }
 
         fn page(&self, query: &page::Query, details: bool) -> Bytes {

@@ -26,6 +26,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::memory::Memory;
+use crate::servers::Views;
 use crate::view::View;
 
 /// Between two writes.
@@ -112,6 +113,17 @@ struct Keeper {
     is_failing: bool,
 }
 
+impl Section {
+    /// What is known of a server now, once it has told who it is.
+    pub fn of(view: &View) -> Option<Self> {
+        Some(Self {
+            server: view.server.clone(),
+            system_identifier: view.facts.system_identifier.clone()?,
+            memory: Memory::clone(view.memory.as_ref()?),
+        })
+    }
+}
+
 impl StateFile {
     /// Reads the file. One that is not there yet is made later; one that is broken or cannot be read
     /// is told in the log.
@@ -173,7 +185,7 @@ impl StateFile {
     }
 
     /// Writes what the views tell, now and then. Never returns.
-    pub async fn keep(&self, views: &[watch::Receiver<Arc<View>>]) -> Infallible {
+    pub async fn keep(&self, views: &watch::Receiver<Views>) -> Infallible {
         let mut pause = FIRST_WRITE;
         loop {
             sleep(pause).await;
@@ -185,8 +197,8 @@ impl StateFile {
 
     /// Writes what the views tell, if that is something new. Returns whether anything was ever
     /// tried, or never will be.
-    pub async fn save(&self, views: &[watch::Receiver<Arc<View>>]) -> bool {
-        let (keeper, views) = (self.0.clone(), views.to_vec());
+    pub async fn save(&self, views: &watch::Receiver<Views>) -> bool {
+        let (keeper, views) = (self.0.clone(), views.borrow().clone());
         let saving = spawn_blocking(move || {
             // One at a time, each with the newest views, so that an old write never comes last.
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,14 +220,7 @@ impl Keeper {
         let mut before = std::mem::take(&mut self.sections);
         self.sections = views
             .filter_map(|view| {
-                let now = || {
-                    Some(Section {
-                        server: view.server.clone(),
-                        system_identifier: view.facts.system_identifier.clone()?,
-                        memory: Memory::clone(view.memory.as_ref()?),
-                    })
-                };
-                let section = now().or_else(|| before.remove(&view.server))?;
+                let section = Section::of(view).or_else(|| before.remove(&view.server))?;
                 Some((view.server.clone(), section))
             })
             .collect();

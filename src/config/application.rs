@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use regex::Regex;
 
 /// Rules in the order of the file; the first that matches decides.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applications(Vec<Application>);
 
 /// One rule.
@@ -35,6 +35,16 @@ pub enum ApplicationError {
     /// The name is empty.
     #[error("an empty name would hide which application it was; give it a name")]
     NoName,
+}
+
+/// Rules of one text are one rule.
+impl PartialEq for Application {
+    fn eq(&self, other: &Self) -> bool {
+        let text = |rule: &Self| {
+            (rule.pattern.as_str().to_owned(), rule.name.clone(), rule.renames_itself)
+        };
+        text(self) == text(other)
+    }
 }
 
 impl Applications {

@@ -179,6 +179,7 @@ impl Replay {
             registry: &self.registry,
             registry_read_at: self.now,
             registry_is_current: true,
+            config: None,
         };
         let families = collect_families(process, [&self.view], self.now);
         let exposition = render_families(&families, Format::Text);

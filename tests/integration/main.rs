@@ -42,6 +42,7 @@ mod reload;
 mod rule;
 mod scrape;
 mod search_path;
+mod servers;
 mod source;
 mod standby;
 mod state;

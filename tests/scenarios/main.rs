@@ -350,8 +350,12 @@ impl World {
         }
         self.fold.fill(&mut self.view);
         let now = notation::moment(at_local);
-        let process =
-            Process { registry: &self.registry, registry_read_at: now, registry_is_current: true };
+        let process = Process {
+            registry: &self.registry,
+            registry_read_at: now,
+            registry_is_current: true,
+            config: None,
+        };
         let families = collect_families(process, [&self.view], now);
         let exposition = render_families(&families, Format::Text);
         if exposition.dropped > 0 {

@@ -83,7 +83,7 @@ fn parse_query(text: &str, start: usize, said: &mut Parameters) -> Result<(), Ds
     let mut at = start;
     for parameter in text[start..].split('&') {
         // libpq takes a trailing & as well.
-        if !parameter.is_empty() {
+        if !parameter.is_empty() || at < text.len() {
             let (key, value) =
                 parameter.split_once('=').ok_or(DsnError::NoValue(position(text, at)))?;
             let value_at = at + key.len() + 1;

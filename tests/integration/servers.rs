@@ -1,0 +1,365 @@
+//! Several servers in one exporter: each on its own, changed while the program runs, and discovered by
+//! Prometheus one by one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::files::Files;
+use crate::support::port::Port;
+use crate::support::process::Frozen;
+use crate::support::{
+    Exporter, Postgres, Prometheus, Relay, Scrape, Session, eventually, exporter, require,
+};
+
+/// The backends of exporters, by process id.
+async fn backends(observer: &Session) -> BTreeSet<String> {
+    let sql = "SELECT coalesce(string_agg(pid::text, ' '), '') FROM pg_stat_activity \
+               WHERE application_name = 'locks'";
+    let pids = observer.value(sql).await.unwrap_or_default();
+    pids.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A configuration with these servers, each a line of its own.
+fn config(servers: &[String]) -> String {
+    let servers: String = servers.iter().map(|server| format!("  - {{ {server} }}\n")).collect();
+    format!("poll: {{ interval: 100ms, max_share: 1 }}\nservers:\n{servers}")
+}
+
+fn server(name: &str, postgres: &Postgres) -> String {
+    format!("name: {name}, dsn: '{}'", postgres.dsn("postgres"))
+}
+
+async fn until_up(exporter: &Exporter, server: &str) -> Scrape {
+    eventually("the server is polled", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").with("server", server).is(1.0);
+        scrape
+    })
+    .await
+}
+
+#[tokio::test]
+async fn servers_come_change_and_go_and_the_others_notice_nothing() {
+    require!(Postgres);
+    let (a, b, c) = (Postgres::start().await, Postgres::start().await, Postgres::start().await);
+    let observers = [
+        a.session_in("postgres", "observer").await,
+        b.session_in("postgres", "observer").await,
+        c.session_in("postgres", "observer").await,
+    ];
+    let _holder = a.holds("pod-a", "42").await;
+    let files = Files::new();
+    let path = files.write("locks.yaml", &config(&[server("a", &a), server("b", &b)]));
+    let exporter = Exporter::serve(&["--config.file", &path]).await;
+    until_up(&exporter, "b").await;
+    let before = until_up(&exporter, "a").await;
+    let since = |scrape: &Scrape| {
+        scrape.sample("pg_advisory_lock_held_since_timestamp_seconds").with("server", "a").value()
+    };
+    let (held_since, ours) = (since(&before), backends(&observers[0]).await);
+    assert_eq!(ours.len(), 1);
+
+    // One more, one that goes.
+    files.write("locks.yaml", &config(&[server("c", &c), server("a", &a)]));
+    let scrape = until_up(&exporter, "c").await;
+    scrape.sample("pg_advisory_up").with("server", "b").absent();
+    let of_b = scrape
+        .samples()
+        .iter()
+        .filter(|sample| sample.labels.get("server").is_some_and(|server| server == "b"));
+    assert_eq!(of_b.count(), 0, "nothing is left of it");
+    eventually("its connection is closed", async || {
+        assert_eq!(backends(&observers[1]).await.len(), 0);
+    })
+    .await;
+    assert_eq!(
+        exporter
+            .logged(&["reloaded the configuration", "added=c", "removed=b", "unchanged=1"])
+            .len(),
+        1
+    );
+
+    // One that changes begins anew; the other keeps its connection and what it knows.
+    let changed = server("c", &c) + ", poolers: [local]";
+    files.write("locks.yaml", &config(&[changed, server("a", &a)]));
+    let of_c = backends(&observers[2]).await;
+    eventually("the changed one is connected anew", async || {
+        let now = backends(&observers[2]).await;
+        assert!(now.len() == 1 && now != of_c, "{now:?} {of_c:?}");
+    })
+    .await;
+    let after = until_up(&exporter, "a").await;
+    assert_eq!(backends(&observers[0]).await, ours, "the connection of the one that stays");
+    assert!((since(&after) - held_since).abs() < 0.001, "a hold does not begin anew");
+    let polls =
+        |scrape: &Scrape| scrape.sample("pg_advisory_polls_total").with("server", "a").value();
+    assert!(polls(&after) > polls(&before), "counters go on");
+}
+
+#[tokio::test]
+async fn a_broken_configuration_changes_nothing_and_is_told_until_it_is_mended() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let files = Files::new();
+    let good = config(&[server("a", &postgres)]);
+    let path = files.write("locks.yaml", &good);
+    let exporter = Exporter::serve(&["--config.file", &path]).await;
+    let reloaded = "pg_advisory_config_last_reload_successful";
+    until_up(&exporter, "a").await.sample(reloaded).is(1.0);
+    for broken in [
+        "servers: [{ nmae: a }]\n".to_owned(),
+        "servers: [{ dsn: 'postgresql://u:S3cr3t-canary@h:x' }]\n".to_owned(),
+        good.clone() + "limits: { keys: -1 }\n",
+    ] {
+        files.write("locks.yaml", &broken);
+        eventually("the fault is told", async || {
+            let scrape = exporter.scrape().await;
+            scrape.sample(reloaded).is(0.0);
+            scrape.sample("pg_advisory_up").with("server", "a").is(1.0);
+        })
+        .await;
+        files.write("locks.yaml", &good);
+        eventually("the mend is taken", async || exporter.scrape().await.sample(reloaded).is(1.0))
+            .await;
+    }
+    let told = exporter.logged(&["level=error", "cannot reload the configuration", &path]);
+    assert_eq!(told.len(), 3, "each once: {told:?}");
+    assert!(!exporter.log().contains("canary"));
+
+    // What only a restart applies is told.
+    files.write("locks.yaml", &(good + "limits: { keys: 7 }\nthresholds: { prepared: 7m }\n"));
+    eventually("it is told", async || {
+        let told = exporter.logged(&["which only a restart applies", "limits, thresholds"]);
+        assert_eq!(told.len(), 1);
+    })
+    .await;
+}
+
+/// As the kubelet exchanges a ConfigMap: a new folder, and a link that is renamed.
+fn mount(root: &Path, version: &str, text: &str) {
+    fs::create_dir(root.join(version)).expect("the folder is ours");
+    fs::write(root.join(version).join("locks.yaml"), text).expect("the folder is ours");
+    symlink(version, root.join("..data_tmp")).expect("the folder is ours");
+    fs::rename(root.join("..data_tmp"), root.join("..data")).expect("the folder is ours");
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_swapped_is_read_again() {
+    require!(Postgres);
+    let (a, b) = (Postgres::start().await, Postgres::start().await);
+    let home = tempfile::tempdir().expect("a folder can be made");
+    mount(home.path(), "..1", &config(&[server("a", &a)]));
+    symlink("..data/locks.yaml", home.path().join("locks.yaml")).expect("the folder is ours");
+    let path = home.path().join("locks.yaml");
+    let exporter = Exporter::serve(&["--config.file", &path.to_string_lossy()]).await;
+    until_up(&exporter, "a").await;
+    mount(home.path(), "..2", &config(&[server("b", &b)]));
+    let scrape = until_up(&exporter, "b").await;
+    scrape.sample("pg_advisory_up").with("server", "a").absent();
+}
+
+#[tokio::test]
+async fn one_that_is_dead_or_hangs_delays_none_of_the_others() {
+    require!(Postgres);
+    let (good, hung) = (Postgres::start().await, Postgres::start().await);
+    let dead = Port::reserve();
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let mute_port = mute.local_addr().expect("it listens").port();
+    let files = Files::new();
+    let path = files.write(
+        "locks.yaml",
+        &config(&[
+            format!("name: dead, dsn: 'host=127.0.0.1 port={} user=u'", dead.number()),
+            format!("name: mute, dsn: 'host=127.0.0.1 port={mute_port} user=u connect_timeout=2'"),
+            server("hung", &hung),
+            server("good", &good),
+        ]),
+    );
+    let exporter = Exporter::serve(&["--config.file", &path, "--poll.timeout", "500ms"]).await;
+    until_up(&exporter, "hung").await;
+    until_up(&exporter, "good").await;
+    let observer = hung.session_in("postgres", "observer").await;
+    let ours: Vec<u32> =
+        backends(&observer).await.iter().map(|pid| pid.parse().expect("a number")).collect();
+    let _frozen = Frozen::freeze(&[ours, vec![hung.process_id()]].concat());
+    eventually("the hanging one is down, and each has its reason", async || {
+        let scrape = exporter.scrape().await;
+        for down in ["dead", "mute", "hung"] {
+            scrape.sample("pg_advisory_up").with("server", down).is(0.0);
+            let failed = scrape.sample("pg_advisory_poll_failures_total").with("server", down);
+            assert!(failed.values().iter().sum::<f64>() > 0.0, "{down}");
+            scrape.sample("pg_advisory_lock_rows").with("server", down).absent();
+        }
+    })
+    .await;
+    // Meanwhile the good one is as fresh as ever.
+    let polls = async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").with("server", "good").is(1.0);
+        let last = scrape.sample("pg_advisory_last_poll_timestamp_seconds").with("server", "good");
+        let age = exporter::unix_seconds(exporter::now()) - last.value();
+        assert!(age < 5.0, "the last poll was {age} s ago");
+        scrape.sample("pg_advisory_polls_total").with("server", "good").value()
+    };
+    let before = polls().await;
+    eventually("it goes on", async || assert!(polls().await >= before + 10.0)).await;
+}
+
+#[tokio::test]
+async fn a_server_is_scraped_by_its_name_and_by_nothing_else() {
+    require!(Postgres, Promtool);
+    let (a, b) = (Postgres::start().await, Postgres::start().await);
+    let files = Files::new();
+    let path = files.write("locks.yaml", &config(&[server("a", &a), server("'b & co'", &b)]));
+    let exporter = Exporter::serve(&["--config.file", &path]).await;
+    until_up(&exporter, "a").await;
+    until_up(&exporter, "b & co").await;
+    let get = async |path: &str| exporter.get(path, &[]).await;
+
+    let answer = get("/probe?target=b%20%26%20co").await;
+    assert_eq!(answer.status, 200);
+    let scrape = Scrape::parse(answer.text());
+    scrape.sample("pg_advisory_up").is(1.0);
+    let strangers: Vec<_> = scrape
+        .samples()
+        .iter()
+        .filter(|sample| sample.labels.get("server").map(String::as_str) != Some("b & co"))
+        .collect();
+    assert!(strangers.is_empty(), "{strangers:?}");
+    crate::support::prometheus::assert_metrics_pass(answer.text());
+    for (path, status) in [
+        ("/probe", 400),
+        ("/probe?target=", 400),
+        ("/probe?target=a&target=b", 400),
+        ("/probe?target=nobody", 404),
+        ("/probe?target=postgresql://127.0.0.1/app", 404),
+        ("/probe?target=host%3D127.0.0.1", 404),
+    ] {
+        assert_eq!(get(path).await.status, status, "{path}");
+    }
+    let backends_of_b = backends(&b.session_in("postgres", "observer").await).await;
+    assert_eq!(backends_of_b.len(), 1, "no request makes a connection");
+
+    let targets: Value = serde_json::from_str(get("/api/v1/targets").await.text()).expect("JSON");
+    let address = exporter.address().to_string();
+    let target = |name: &str| {
+        json!({
+            "targets": [address],
+            "labels": {
+                "__scheme__": "http", "__metrics_path__": "/probe",
+                "__param_target": name, "instance": name,
+            },
+        })
+    };
+    assert_eq!(targets, json!([target("a"), target("b & co")]));
+}
+
+/// The jobs of `docs/servers.md`, with the addresses of these exporters.
+fn documented_job(exporters: &[&Exporter], shard: usize) -> Value {
+    let document = include_str!("../../docs/servers.md");
+    let (_, rest) = document.split_once("```json shard\n").expect("it has the example");
+    let (text, _) = rest.split_once("```").expect("the example ends");
+    let mut job: Value = serde_json::from_str(text).expect("the example is JSON, which is YAML");
+    let urls = exporters.iter().map(|exporter| json!({
+        "url": format!("http://{}/api/v1/targets", exporter.address()), "refresh_interval": "1s",
+    }));
+    job["http_sd_configs"] = urls.collect();
+    let rules = job["relabel_configs"].as_array_mut().expect("it has rules");
+    rules[1]["regex"] = json!(shard.to_string());
+    job
+}
+
+#[tokio::test]
+async fn prometheus_discovers_every_server_of_every_exporter_once_however_many_share_the_work() {
+    require!(Postgres, Prometheus);
+    let (a, b) = (Postgres::start().await, Postgres::start().await);
+    let files = Files::new();
+    let names = |prefix: &str| (0..4).map(|n| format!("{prefix}-{n}")).collect::<Vec<_>>();
+    let write = |file: &str, postgres: &Postgres, prefix: &str| {
+        let servers: Vec<String> =
+            names(prefix).iter().map(|name| server(name, postgres)).collect();
+        files.write(file, &config(&servers))
+    };
+    let first = write("first.yaml", &a, "first");
+    let second = write("second.yaml", &b, "second");
+    let exporters = [
+        Exporter::serve(&["--config.file", &first]).await,
+        Exporter::serve(&["--config.file", &second]).await,
+    ];
+    let all: Vec<&Exporter> = exporters.iter().collect();
+    let expected: BTreeSet<String> = names("first").into_iter().chain(names("second")).collect();
+    let mut seen: Vec<String> = Vec::new();
+    for shard in 0..2 {
+        let job = documented_job(&all, shard);
+        let prometheus = Prometheus::start_with_job(&[], &job, &[]).await;
+        let of_shard = eventually("all of the shard are scraped", async || {
+            let up = prometheus.query("up").await;
+            let polled = prometheus.query("pg_advisory_up == 1").await;
+            assert!(!up.is_empty() && up.len() == polled.len(), "{up:?} {polled:?}");
+            assert!(up.iter().all(|(_, value)| *value > 0.0), "{up:?}");
+            for (labels, _) in &polled {
+                assert_eq!(labels["instance"], labels["server"]);
+            }
+            polled.iter().map(|(labels, _)| labels["server"].clone()).collect::<Vec<_>>()
+        })
+        .await;
+        assert!(of_shard.len() < expected.len(), "the work is shared: {of_shard:?}");
+        seen.extend(of_shard);
+    }
+    assert_eq!(seen.len(), expected.len(), "each once: {seen:?}");
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
+#[tokio::test]
+async fn a_pair_of_exporters_tells_the_same_series() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let _waiter = postgres.waits("pod-b", "42").await;
+    let files = Files::new();
+    let path = files.write("locks.yaml", &config(&[server("a", &postgres)]));
+    let pair = [
+        Exporter::serve(&["--config.file", &path]).await,
+        Exporter::serve(&["--config.file", &path]).await,
+    ];
+    eventually("both tell the same", async || {
+        let mut told = Vec::new();
+        for exporter in &pair {
+            let scrape = exporter.scrape().await;
+            scrape.sample("pg_advisory_lock_waiters").with("key", "42").is(1.0);
+            let series: BTreeSet<String> = scrape
+                .samples()
+                .iter()
+                .map(|sample| format!("{} {:?}", sample.name, sample.labels))
+                .collect();
+            told.push(series);
+        }
+        assert!(told[0].len() > 40, "{told:?}");
+        assert_eq!(told[0], told[1]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_all_the_time_is_applied_when_it_rests() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let relay = Relay::start(&postgres).await;
+    let files = Files::new();
+    let path = files.write("locks.yaml", &config(&[server("a", &postgres)]));
+    let exporter = Exporter::serve(&["--config.file", &path]).await;
+    until_up(&exporter, "a").await;
+    for round in 0..300 {
+        files.write("locks.yaml", &config(&[server(&format!("round-{round}"), &postgres)]));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    files.write("locks.yaml", &config(&[format!("name: last, dsn: '{}'", relay.dsn("postgres"))]));
+    until_up(&exporter, "last").await;
+    let reloads = exporter.logged(&["reloaded the configuration"]).len();
+    assert!(reloads <= 4, "{reloads} reloads");
+}
