@@ -150,18 +150,13 @@ fn run_serve(args: ServeArgs) -> Result<(), Failure> {
             Some(file) => Some((file, hangup()?)),
             None => None,
         };
-        let hangup = hangup()?;
-        serve::serve(
-            config,
-            registry_files,
-            state_file,
-            config_file,
-            web_config_file,
-            hangup,
-            listeners,
-            shutdown,
-        )
-        .await;
+        let files = serve::Files {
+            registry: (registry_files, hangup()?),
+            state: state_file,
+            config: config_file,
+            web: web_config_file,
+        };
+        serve::serve(config, files, listeners, shutdown).await;
         Ok(())
     })?;
     runtime.shutdown_background();

@@ -32,6 +32,18 @@ use crate::view::View;
 /// At the end, the file system gets so long to take the last state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
+/// Files that live while the program runs, those that are read again with the signal that asks for it.
+pub struct Files {
+    /// Names of keys.
+    pub registry: (RegistryFiles, Signal),
+    /// What a restart remembers.
+    pub state: Option<StateFile>,
+    /// The configuration.
+    pub config: Option<(ConfigFile, Signal)>,
+    /// How to serve.
+    pub web: Option<WebConfigFile>,
+}
+
 /// Polls and serves until `shutdown` is done. The registry's files and the configuration file are
 /// watched, and read again when their signal says so; the web configuration is watched; the state file
 /// is written.
@@ -42,14 +54,12 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 /// that looks whole would be worse than none.
 pub async fn serve(
     config: Config,
-    registry_files: RegistryFiles,
-    state_file: Option<StateFile>,
-    config_file: Option<(ConfigFile, Signal)>,
-    web_config_file: Option<WebConfigFile>,
-    hangup: Signal,
+    files: Files,
     listeners: Vec<TcpListener>,
     shutdown: impl Future<Output = ()>,
 ) {
+    let Files { registry, state: state_file, config: config_file, web } = files;
+    let (registry_files, hangup) = registry;
     let registry = registry_files.subscribe();
     let mut servers = Servers::start(&config, registry.clone(), state_file.clone());
     let views = servers.subscribe();
@@ -67,7 +77,7 @@ pub async fn serve(
         allowed_hosts: config.web.allowed_hosts,
         ..server::Options::default()
     };
-    if let Some(file) = web_config_file {
+    if let Some(file) = web {
         options.policy = file.subscribe();
         tasks.spawn(file.run());
     }

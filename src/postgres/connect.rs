@@ -392,9 +392,9 @@ impl Attempt<'_> {
             Some(limit) => timeout(limit, opening).await.unwrap_or(Err(Fault::Timeout(limit))),
             None => opening.await,
         };
-        let mut socket = opened.map_err(|fault| match fault {
-            Fault::Peer => (fault, Next::Nothing),
-            fault => (fault, Next::Address),
+        let mut socket = opened.map_err(|fault| {
+            let next = if matches!(fault, Fault::Peer) { Next::Nothing } else { Next::Address };
+            (fault, next)
         })?;
         let tls = self.dsn.tls();
         let encryption = if encrypted {
@@ -493,16 +493,16 @@ impl Attempt<'_> {
         if encrypted && let Some(fault) = TlsError::of(&error) {
             return (fault.into(), next);
         }
-        match password {
-            PassFile::Nothing(lack) if error.to_string().contains("password missing") => {
-                (Fault::NoPassword(lack.clone()), next)
-            }
-            // The client has no type for it.
-            _ if render_chain(&error).contains("did not use channel binding") => {
-                (Fault::NoBinding, next)
-            }
-            _ => (Fault::Login(error), next),
+        // The client has no type for either.
+        if let PassFile::Nothing(lack) = password
+            && error.to_string().contains("password missing")
+        {
+            return (Fault::NoPassword(lack.clone()), next);
         }
+        if render_chain(&error).contains("did not use channel binding") {
+            return (Fault::NoBinding, next);
+        }
+        (Fault::Login(error), next)
     }
 
     /// Whether the server is of the kind that was asked for.
@@ -518,9 +518,8 @@ impl Attempt<'_> {
                 rows = answer => rows?,
                 ended = &mut *driver => { ended?; Vec::new() }
             };
-            Ok(rows.iter().any(|message| match message {
-                SimpleQueryMessage::Row(row) => matches!(row.get(0), Some("t" | "on")),
-                _ => false,
+            Ok(rows.iter().any(|message| {
+                matches!(message, SimpleQueryMessage::Row(row) if matches!(row.get(0), Some("t" | "on")))
             }))
         };
         let mut is_standby = async || match standby {

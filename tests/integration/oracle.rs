@@ -333,7 +333,7 @@ async fn a_password_is_found_nowhere_whatever_fails() {
         let _: &Scrape = &scrape;
         let mut told = exporter.log();
         for path in ["/metrics", "/", "/api/v1/locks", "/api/v1/events"] {
-            told += &http::get(exporter.address(), path, &[]).await.text();
+            told += http::get(exporter.address(), path, &[]).await.text();
         }
         let arguments = fs::read(format!("/proc/{}/cmdline", exporter.id())).unwrap_or_default();
         assert!(!arguments.is_empty(), "the arguments of the process can be read");
