@@ -43,6 +43,7 @@ mod rule;
 mod scrape;
 mod search_path;
 mod servers;
+mod soak;
 mod source;
 mod standby;
 mod state;
