@@ -118,7 +118,6 @@ async fn count(session: &Session, sql: &str) -> u64 {
 
 #[tokio::test]
 #[ignore = "scripts/soak runs it, for as long as it is told to"]
-#[expect(clippy::print_stderr, reason = "the figures are what it is run for")]
 async fn an_exporter_lives_through_deaths_and_restarts_and_stays_as_small_as_it_was() {
     require!(Postgres, PgBouncer);
     let seconds = std::env::var("LOCKS_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());

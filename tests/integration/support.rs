@@ -98,6 +98,10 @@ pub enum Tool {
     OpenMetricsParser,
     /// The browser.
     Chromium,
+    /// The judge of units.
+    SystemdAnalyze,
+    /// The library that lends a process another clock.
+    Faketime,
     /// What runs the scripts in `tests/browser`, with the packages that they ask for.
     Node,
 }
@@ -121,6 +125,8 @@ impl Tool {
             Tool::Chromium => {
                 ["chromium", "chromium-browser", "google-chrome"].into_iter().find_map(find_program)
             }
+            Tool::SystemdAnalyze => find_program("systemd-analyze"),
+            Tool::Faketime => find_faketime(),
             Tool::Node => browser::find_node(),
         }
     }
@@ -144,6 +150,14 @@ pub fn is_installed(tool: Tool) -> bool {
     // `eprintln!` is swallowed for tests that pass; the handle itself is not.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {tool:?} is not installed");
     false
+}
+
+/// Each architecture has a folder of its own.
+fn find_faketime() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok);
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.is_file())
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {

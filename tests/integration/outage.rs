@@ -1,0 +1,391 @@
+//! What could make the exporter an outage, or be taken for one: a lock table that is full, answers of
+//! any size, a network that swallows what it is given, clocks that jump, disks that are full, and
+//! something else at the server's port. Each time: what is served meanwhile, how much memory and how
+//! many connections it costs, and that it is over when it is over.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+use crate::support::exporter::{now, unix_seconds};
+use crate::support::files::Files;
+use crate::support::{
+    Exporter, Postgres, Scrape, Tool, eventually, eventually_within, exporter, locks, require,
+};
+
+fn resident(exporter: &Exporter) -> u64 {
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", exporter.id())).expect("it is alive");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is told");
+    line.split_whitespace().next().expect("a number").parse().expect("a number")
+}
+
+/// Down, told so, and nothing frozen.
+fn assert_down(scrape: &Scrape, reason: &str) {
+    scrape.sample("pg_advisory_up").is(0.0);
+    scrape.sample("pg_advisory_lock_rows").absent();
+    scrape.sample("pg_advisory_lock_holders").absent();
+    let failed = scrape.sample("pg_advisory_poll_failures_total").with("reason", reason);
+    assert!(failed.value() > 0.0, "{reason}");
+}
+
+fn assert_fresh(scrape: &Scrape) {
+    scrape.sample("pg_advisory_up").is(1.0);
+    let last = scrape.sample("pg_advisory_last_poll_timestamp_seconds").value();
+    let age = unix_seconds(now()) - last;
+    assert!((-1.0..10.0).contains(&age), "the last poll was {age} s ago");
+}
+
+/// Time for polls that take long in a build without optimization.
+async fn watch_patiently(postgres: &Postgres) -> Exporter {
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .argument("--poll.timeout")
+        .argument("30s")
+        .start()
+        .await;
+    exporter.scrape_fresh().await;
+    exporter
+}
+
+#[tokio::test]
+async fn a_lock_table_that_fills_is_told_before_and_read_after_it_is_full() {
+    require!(Postgres);
+    let postgres = Postgres::builder()
+        .setting("max_connections", 100)
+        .setting("max_locks_per_transaction", 64)
+        .setting("max_prepared_transactions", 10)
+        .start()
+        .await;
+    let exporter = watch_patiently(&postgres).await;
+    let before = resident(&exporter);
+    let import = postgres.session("bulk-import").await;
+    import
+        .run("BEGIN; SELECT count(pg_advisory_xact_lock(71, g)) FROM generate_series(1, 12000) g")
+        .await;
+    let scrape = eventually_within(Duration::from_secs(60), "all of them are seen", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_lock_rows").with("granted", "true").is(12_000.0);
+        // Counted at every 15th poll.
+        assert!(scrape.sample("pg_advisory_lock_table_entries").value() >= 12_000.0);
+        scrape
+    })
+    .await;
+    assert_fresh(&scrape);
+    let capacity = scrape.sample("pg_advisory_lock_table_capacity").value();
+    assert!((capacity - 7040.0).abs() < 0.1, "{capacity}");
+    let ratio = scrape.sample("pg_advisory_lock_table_entries").value() / capacity;
+    assert!((1.7..1.8).contains(&ratio), "{ratio}");
+    scrape.sample("pg_advisory_session_keys_max").is(12_000.0);
+    scrape
+        .sample("pg_advisory_sessions")
+        .with("application_name", "bulk-import")
+        .with("side", "holder")
+        .is(1.0);
+    let findings = scrape.sample("pg_advisory_lock_findings").with("finding", "too_many_keys");
+    assert!(findings.values().iter().sum::<f64>() > 0.0);
+
+    // Until nobody gets a lock any more, of whatever kind.
+    let greedy = postgres.session("greedy").await;
+    let refused = greedy
+        .try_run("SELECT count(pg_advisory_lock(72, g)) FROM generate_series(1, 100000) g")
+        .await
+        .expect_err("the table has an end");
+    let refused = refused.as_db_error().map(|error| error.message().to_owned());
+    assert_eq!(refused.as_deref(), Some("out of shared memory"));
+    let polls = scrape.sample("pg_advisory_polls_total").value();
+    eventually_within(Duration::from_secs(60), "polls go on", async || {
+        let scrape = exporter.scrape().await;
+        assert_fresh(&scrape);
+        assert!(scrape.sample("pg_advisory_polls_total").value() > polls + 2.0);
+    })
+    .await;
+    assert!(
+        resident(&exporter) < before + 200_000,
+        "{} kB, {before} kB before",
+        resident(&exporter)
+    );
+
+    import.run("ROLLBACK").await;
+    drop(greedy);
+    eventually_within(Duration::from_secs(60), "it is over", async || {
+        exporter.scrape().await.sample("pg_advisory_lock_rows").with("granted", "true").is(0.0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_hundred_thousand_rows_cost_bounded_memory_and_stretch_the_interval() {
+    require!(Postgres);
+    let postgres = Postgres::builder().setting("max_locks_per_transaction", 3000).start().await;
+    let config = "poll: { interval: 100ms, timeout: 1m, max_share: 0.02 }\n";
+    let exporter = Exporter::watching(&postgres.dsn("postgres")).config(config).start().await;
+    exporter.scrape_fresh().await;
+    let before = resident(&exporter);
+    let mut holders = Vec::new();
+    for number in 0..20 {
+        let session = postgres.session(&format!("holder-{number}")).await;
+        session
+            .run(&format!(
+                "SELECT count(pg_advisory_lock({number}, g)) FROM generate_series(1, 10000) g"
+            ))
+            .await;
+        holders.push(session);
+    }
+    let long = Duration::from_secs(180);
+    let scrape = eventually_within(long, "all of them are seen", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_lock_rows").with("granted", "true").is(200_000.0);
+        // The share is of the time for which the table was copied, not of the whole poll.
+        let interval = scrape.sample("pg_advisory_poll_interval_seconds").value();
+        assert!(interval > scrape.sample("pg_advisory_poll_interval_configured_seconds").value());
+        scrape
+    })
+    .await;
+    scrape.sample("pg_advisory_up").is(1.0);
+    assert!(scrape.samples().len() < 5000, "{} samples", scrape.samples().len());
+    let grown = resident(&exporter).saturating_sub(before);
+    assert!(grown < 900_000, "{grown} kB for 200,000 rows");
+    drop(holders);
+    eventually_within(long, "it is over, and quick again", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_lock_rows").with("granted", "true").is(0.0);
+        scrape.sample("pg_advisory_poll_interval_seconds").is(0.1);
+    })
+    .await;
+}
+
+/// A network that at some time swallows what it is given, without a word to either side.
+struct Swallower {
+    address: SocketAddr,
+    swallows: Arc<AtomicBool>,
+    open: Arc<AtomicUsize>,
+    accepting: AbortHandle,
+}
+
+impl Swallower {
+    async fn start(postgres: &Postgres) -> Swallower {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it listens");
+        let (swallows, open) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let server = postgres.port();
+        let (flag, count) = (swallows.clone(), open.clone());
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (flag, count) = (flag.clone(), count.clone());
+                tokio::spawn(async move {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let server =
+                        TcpStream::connect(("127.0.0.1", server)).await.expect("it is there");
+                    let (client_in, client_out) = client.into_split();
+                    let (server_in, server_out) = server.into_split();
+                    // Both ends go when one does.
+                    tokio::select! {
+                        () = pass(client_in, server_out, &flag) => {}
+                        () = pass(server_in, client_out, &flag) => {}
+                    }
+                    count.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        Swallower { address, swallows, open, accepting: accepting.abort_handle() }
+    }
+}
+
+impl Drop for Swallower {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: &AtomicBool) {
+    let mut buffer = [0; 8192];
+    while let Ok(length) = from.read(&mut buffer).await {
+        if length == 0
+            || (!swallows.load(Ordering::Relaxed) && to.write_all(&buffer[..length]).await.is_err())
+        {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_network_that_swallows_everything_is_noticed_and_left_when_it_works_again() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let network = Swallower::start(&postgres).await;
+    let dsn = format!(
+        "host=127.0.0.1 port={} user=postgres dbname=postgres connect_timeout=2",
+        network.address.port()
+    );
+    let exporter =
+        Exporter::watching(&dsn).argument("--poll.timeout").argument("500ms").start().await;
+    exporter.scrape_fresh().await;
+    let before = resident(&exporter);
+    network.swallows.store(true, Ordering::Relaxed);
+    eventually("the poll is given up, and so are connects", async || {
+        let scrape = exporter.scrape().await;
+        assert_down(&scrape, "timeout");
+        assert_down(&scrape, "unreachable");
+    })
+    .await;
+    // The one that is being made, and one that says that nobody waits any more.
+    assert!(network.open.load(Ordering::Relaxed) <= 2);
+    assert!(resident(&exporter) < before + 20_000);
+    network.swallows.store(false, Ordering::Relaxed);
+    // What was swallowed stays so: the connect that hangs ends when its socket is given up.
+    eventually_within(Duration::from_secs(150), "it is back", async || {
+        let scrape = exporter.scrape().await;
+        assert_fresh(&scrape);
+        scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn something_else_at_the_port_is_told_and_asked_gently() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let port = listener.local_addr().expect("it listens").port();
+    let asked = Arc::<AtomicUsize>::default();
+    let count = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            let _ = client.read(&mut [0; 64]).await;
+            let answers: [&[u8]; 4] =
+                [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"S", &[0xff; 4096]];
+            let _ = client.write_all(answers[number % answers.len()]).await;
+        }
+    });
+    let exporter =
+        Exporter::watching(&format!("host=127.0.0.1 port={port} user=u connect_timeout=2"))
+            .start()
+            .await;
+    let before = resident(&exporter);
+    let scrape =
+        eventually_within(Duration::from_secs(60), "it has tried several times", async || {
+            let scrape = exporter.scrape().await;
+            scrape.sample("pg_advisory_up").is(0.0);
+            assert!(scrape.sample("pg_advisory_polls_total").value() >= 6.0);
+            scrape
+        })
+        .await;
+    scrape.sample("pg_advisory_lock_rows").absent();
+    assert!(resident(&exporter) < before + 20_000);
+    // Each try may be two connections: encrypted, and not.
+    let tries = scrape.sample("pg_advisory_polls_total").value();
+    #[expect(clippy::cast_precision_loss, reason = "a handful")]
+    let connections = asked.load(Ordering::Relaxed) as f64;
+    assert!(connections <= 2.0 * tries + 2.0, "{connections} connections in {tries} tries");
+}
+
+#[tokio::test]
+async fn a_full_disk_costs_the_state_file_and_nothing_else() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    // A disk of 64 kB, which only root can make; the size of what is tested is the same elsewhere.
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(folder.path())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+        assert!(!in_ci, "CI can mount a small file system");
+        return;
+    }
+    let _unmount = Unmount(folder.path());
+    let fill = || fs::write(folder.path().join("ballast"), vec![0; 128 * 1024]);
+    assert!(fill().is_err(), "the disk is full");
+    let state = folder.path().join("state.json");
+    let registry = "locks: [{ name: cron, key: 42, databases: [app], last_held_within: 1h }]\n";
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .registry(registry)
+        .argument("--state.file")
+        .argument(&state.to_string_lossy())
+        .start()
+        .await;
+    exporter.scrape_fresh().await;
+    eventually_within(Duration::from_secs(60), "it is told once", async || {
+        assert_eq!(exporter.logged(&["level=warn", "cannot write the state file"]).len(), 1);
+    })
+    .await;
+    assert_fresh(&exporter.scrape_fresh().await);
+    fs::remove_file(folder.path().join("ballast")).expect("it is ours");
+    let _holder = postgres.holds("cron-a", "42").await;
+    eventually_within(Duration::from_secs(60), "it is written when there is room", async || {
+        assert_eq!(exporter.logged(&["writing the state file again"]).len(), 1);
+        assert!(fs::read_to_string(&state).expect("it is there").contains("cron"));
+    })
+    .await;
+}
+
+/// A file system that goes with the test.
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_makes_no_age_negative_and_no_server_down() {
+    require!(Postgres, Faketime);
+    let postgres = Postgres::start().await;
+    let holder = postgres.holds("pod-a", "42").await;
+    let _waiter = postgres.waits("pod-b", "42").await;
+    let files = Files::new();
+    let time = files.write("time", "+0s\n");
+    let serve = exporter::serve(&["--dsn", &postgres.dsn("postgres"), "--poll.interval", "100ms"]);
+    let mut command = locks(&[]);
+    command.args(serve.get_args());
+    command
+        .env("LD_PRELOAD", Tool::Faketime.path())
+        .env("FAKETIME_TIMESTAMP_FILE", &time)
+        .env("FAKETIME_NO_CACHE", "1")
+        // Timers of the runtime are made of this clock, and no jump of the other one moves them.
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let exporter = Exporter::start(command).await;
+    let offset = async |expected: f64| {
+        eventually_within(Duration::from_secs(60), "the clock is seen to have jumped", async || {
+            let scrape = exporter.scrape().await;
+            scrape.sample("pg_advisory_up").is(1.0);
+            let offset = scrape.sample("pg_advisory_clock_offset_seconds").value();
+            assert!((offset - expected).abs() < 30.0, "{offset} instead of {expected}");
+            scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+            scrape
+        })
+        .await
+    };
+    offset(0.0).await;
+    let polls = offset(0.0).await.sample("pg_advisory_polls_total").value();
+    for (jump, expected) in [("+3600s", -3600.0), ("-7200s", 7200.0), ("+0s", 0.0)] {
+        files.write("time", &format!("{jump}\n"));
+        let scrape = offset(expected).await;
+        assert!(scrape.sample("pg_advisory_polls_total").value() > polls);
+        let snapshot = exporter.snapshot().await;
+        let lock = &snapshot["servers"][0]["locks"][0];
+        for (who, age) in [("holders", "seen_for_seconds"), ("waiters", "waited_seconds")] {
+            let age = lock[who][0][age].as_f64().unwrap_or_else(|| panic!("{lock}"));
+            assert!((0.0..600.0).contains(&age), "{who}: {age} s after a jump of {jump}");
+        }
+    }
+    drop(holder);
+    eventually("the next one holds it", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_lock_holders").with("application_name", "pod-b").is(1.0);
+    })
+    .await;
+}
