@@ -13,7 +13,9 @@ use crate::support::{
 };
 
 /// Gauges that may be there while the server cannot be asked: none of them is about a lock.
-const GAUGES_WHILE_BLIND: [&str; 12] = [
+const GAUGES_WHILE_BLIND: [&str; 14] = [
+    "pg_advisory_config_last_reload_successful",
+    "pg_advisory_config_last_reload_timestamp_seconds",
     "pg_advisory_exporter_build_info",
     "pg_advisory_hash_mismatches",
     "pg_advisory_last_poll_timestamp_seconds",
