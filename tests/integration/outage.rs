@@ -126,8 +126,12 @@ async fn a_lock_table_that_fills_is_told_before_and_read_after_it_is_full() {
 async fn two_hundred_thousand_rows_cost_bounded_memory_and_stretch_the_interval() {
     require!(Postgres);
     let postgres = Postgres::builder().setting("max_locks_per_transaction", 3000).start().await;
-    let config = "poll: { interval: 100ms, timeout: 1m, max_share: 0.02 }\n";
-    let exporter = Exporter::watching(&postgres.dsn("postgres")).config(config).start().await;
+    let files = Files::new();
+    let config = format!(
+        "poll: {{ interval: 100ms, timeout: 1m, max_share: 0.02 }}\nservers: [{{ dsn: '{}' }}]\n",
+        postgres.dsn("postgres")
+    );
+    let exporter = Exporter::serve(&["--config.file", &files.write("locks.yaml", &config)]).await;
     exporter.scrape_fresh().await;
     let before = resident(&exporter);
     let mut holders = Vec::new();
