@@ -34,6 +34,8 @@ use file::{ConfigFile, Entry, HolderChangesSection, ServerEntry};
 pub struct Config {
     /// The servers to watch, at least one, each with a name of its own.
     pub servers: Vec<Server>,
+    /// Whether the file lists them; else it is the one that flags and environment name.
+    pub lists_servers: bool,
     /// The rhythm of polls.
     pub poll: Poll,
     /// Registry files, in the order in which they apply.
@@ -62,6 +64,8 @@ pub struct Targets {
     /// The servers to look at, each with a name of its own; at least one unless an exporter is
     /// asked.
     pub servers: Vec<Server>,
+    /// Whether the file lists them.
+    lists_servers: bool,
     /// The rhythm of polls.
     pub poll: Poll,
     /// Registry files, in the order in which they apply.
@@ -89,6 +93,17 @@ pub struct Server {
     pub inspect: BTreeSet<Arc<str>>,
     /// Whose connections are shared by many clients.
     pub poolers: Poolers,
+}
+
+/// How all servers are polled, labelled and judged. It may change while the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// The rhythm of polls.
+    pub poll: Poll,
+    /// How application names become labels.
+    pub applications: Arc<Applications>,
+    /// What is a finding where no entry of the registry says otherwise.
+    pub thresholds: Thresholds,
 }
 
 /// The rhythm of polls.
@@ -300,6 +315,7 @@ impl Config {
         let Targets { servers, poll, registry_files, state_file, applications, .. } = targets;
         Ok(Self {
             servers,
+            lists_servers: targets.lists_servers,
             poll,
             registry_files,
             state_file: args.state.file.clone().or(state_file),
@@ -311,6 +327,15 @@ impl Config {
             warnings: targets.warnings,
             _validated: (),
         })
+    }
+
+    /// What of it applies to all servers at once.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            poll: self.poll,
+            applications: Arc::new(self.applications.clone()),
+            thresholds: self.thresholds,
+        }
     }
 }
 
@@ -354,6 +379,7 @@ impl Targets {
         };
         Ok(Self {
             servers,
+            lists_servers: !file.servers.is_empty(),
             poll: poll(poll_args, &file)?,
             registry_files: if files.registry.files.is_empty() {
                 file.registry.iter().map(|entry| file.beside(&entry.value)).collect()

@@ -175,6 +175,13 @@ impl Judge {
         self.sharing.recall(names);
     }
 
+    /// Other thresholds, and other names of applications, from the next picture on.
+    pub fn observe_rules(&mut self, thresholds: Thresholds, applications: Arc<Applications>) {
+        self.thresholds = thresholds;
+        self.sharing.observe_applications(applications.clone());
+        self.applications = applications;
+    }
+
     /// How many entries the server's lock table promises to hold.
     pub const fn observe_table_capacity(&mut self, capacity: Option<u64>) {
         self.table_capacity = capacity;

@@ -169,6 +169,12 @@ impl Fold {
         self.notices.take(now)
     }
 
+    /// Other names of applications and other thresholds: both follow at the next sample.
+    pub fn observe_rules(&mut self, applications: Arc<Applications>, thresholds: Thresholds) {
+        self.series.observe_applications(applications.clone());
+        self.judge.observe_rules(thresholds, applications);
+    }
+
     /// A new registry: labels, limits and declared scopes follow at the next sample. Hashes have to
     /// be compared with the server's anew.
     pub fn observe_registry(&mut self, registry: Arc<Registry>) {

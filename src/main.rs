@@ -106,8 +106,13 @@ fn run_serve(args: ServeArgs) -> Result<(), Failure> {
     logging::init(args.log.level, args.log.format).map_err(failure)?;
     let path = args.files.config_file.clone();
     let load: Load = Arc::new(move || Config::load(&args));
-    let config = load().map_err(usage)?;
-    let config_file = path.map(|path| ConfigFile::new(path, load));
+    let (config, config_file) = match path {
+        None => (load().map_err(usage)?, None),
+        Some(path) => {
+            let (config, file) = ConfigFile::load(path, load).map_err(usage)?;
+            (config, Some(file))
+        }
+    };
     let registry_files = RegistryFiles::load(config.registry_files.clone(), config.limits.values);
     let registry_files = registry_files.map_err(usage)?;
     let state_file = config.state_file.clone().map(StateFile::load).transpose().map_err(usage)?;

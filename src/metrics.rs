@@ -301,12 +301,19 @@ pub struct Process<'a> {
     pub config: Option<Reading>,
 }
 
-/// The families of one server alone: those that a scrape of it by name gets.
+/// The families of one server alone: those that a scrape of it by name gets. What the registry says of
+/// its locks is among them, since the alerts look for it beside their series.
 pub fn collect_server_families(view: &View, now: Timestamp) -> Vec<MetricFamily> {
     let mut families = Families::default();
     collect_view(&mut families, view, now);
+    let mut locks = Descriptions::default();
+    describe_locks(&mut locks, view);
+    collect_lock_info(&mut families, locks);
     families.into_families()
 }
+
+/// Owner, runbook and description of locks by name.
+type Descriptions<'a> = BTreeMap<&'a str, [&'a str; 3]>;
 
 /// Names without series are listed up to this many, so that a registry of very many does not fill
 /// every scrape.
@@ -321,15 +328,10 @@ pub fn collect_families<'a>(
     let mut families = Families::default();
     let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
     let mut conflicts: BTreeSet<(&str, &[Candidate])> = BTreeSet::new();
-    let mut locks: BTreeMap<&str, [&str; 3]> = BTreeMap::new();
+    let mut locks = Descriptions::default();
     for view in views {
         collect_view(&mut families, view, now);
-        // What has series, presets and the labels of conflicts included.
-        for Registered { resolution, .. } in view.registered.values() {
-            let said = [&resolution.owner, &resolution.runbook, &resolution.description];
-            let said = said.map(|text| text.as_deref().unwrap_or_default());
-            locks.entry(resolution.label()).or_insert(said);
-        }
+        describe_locks(&mut locks, view);
         for (lock, source) in &view.inspected.sources {
             let combined = sources.get(&**lock).map_or(*source, |other| other.combine(*source));
             sources.insert(lock, combined);
@@ -353,16 +355,29 @@ pub fn collect_families<'a>(
         let said = said.map(|text| text.as_deref().unwrap_or_default());
         locks.entry(&lock.name).or_insert(said);
     }
+    collect_lock_info(&mut families, locks);
+    families.add(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let mut all = families.into_families();
+    all.extend(ProcessCollector::for_self().collect());
+    all
+}
+
+/// What has series, presets and the labels of conflicts included.
+fn describe_locks<'a>(locks: &mut Descriptions<'a>, view: &'a View) {
+    for Registered { resolution, .. } in view.registered.values() {
+        let said = [&resolution.owner, &resolution.runbook, &resolution.description];
+        let said = said.map(|text| text.as_deref().unwrap_or_default());
+        locks.entry(resolution.label()).or_insert(said);
+    }
+}
+
+fn collect_lock_info(families: &mut Families, mut locks: Descriptions<'_>) {
     locks.insert(UNREGISTERED, [""; 3]);
     for (lock, [owner, runbook, description]) in locks {
         let labels =
             [("lock", lock), ("owner", owner), ("runbook", runbook), ("description", description)];
         families.add(&LOCK_INFO, &labels, 1.0);
     }
-    families.add(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    let mut all = families.into_families();
-    all.extend(ProcessCollector::for_self().collect());
-    all
 }
 
 fn collect_view(families: &mut Families, view: &View, now: Timestamp) {

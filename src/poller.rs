@@ -66,6 +66,8 @@ pub struct Poller {
     stretch: Stretch,
     /// Where somebody sets the pace.
     turns: Option<Turns>,
+    /// Where the configuration may change.
+    rules: Option<watch::Receiver<config::Rules>>,
 }
 
 /// The rhythm as it is set while the poller runs. The server's own time still stretches it.
@@ -272,6 +274,7 @@ impl Poller {
             hashes_asked: None,
             stretch: Stretch::default(),
             turns: None,
+            rules: None,
         };
         (poller, receiver)
     }
@@ -303,6 +306,25 @@ impl Poller {
         self.turns = Some(Turns::new(pace));
         self.published.send_replace(Arc::new(self.view.clone()));
         self
+    }
+
+    /// The same, by rules that may change at any time.
+    pub fn with_rules(mut self, rules: watch::Receiver<config::Rules>) -> Self {
+        self.rules = Some(rules);
+        self
+    }
+
+    /// Goes on by the rules as they are now.
+    fn take_rules(&mut self) {
+        let Some(rules) = &mut self.rules else { return };
+        if !rules.has_changed().unwrap_or(false) {
+            return;
+        }
+        let config::Rules { poll, applications, thresholds } = rules.borrow_and_update().clone();
+        self.rhythm = poll;
+        self.view.polls.interval_configured = poll.interval;
+        self.view.polls.interval = self.stretch.interval(poll);
+        self.fold.observe_rules(applications, thresholds);
     }
 
     /// Goes on with what databases told meanwhile.
@@ -343,7 +365,13 @@ impl Poller {
     /// server its share of the time.
     async fn rest(&mut self, since: Instant, backoff: Option<Duration>) {
         let Some(mut turns) = self.turns.take() else {
-            return sleep_until(since + backoff.unwrap_or(self.view.polls.interval)).await;
+            loop {
+                let pause = backoff.unwrap_or(self.view.polls.interval);
+                tokio::select! {
+                    () = sleep_until(since + pause) => return,
+                    () = changed(self.rules.as_mut()) => self.take_rules(),
+                }
+            }
         };
         turns
             .wait(|pace, is_asked| {
@@ -394,6 +422,7 @@ impl Poller {
         let mut facts_tried = None;
         self.hashes_asked = None;
         loop {
+            self.take_rules();
             self.take_registry();
             self.take_inspected();
             self.observe_asked();
@@ -729,6 +758,15 @@ impl Poller {
                 "our own connection goes through a pooler: connect to the server directly"
             );
         }
+    }
+}
+
+/// Waits until the rules are others than those that were taken last.
+async fn changed(rules: Option<&mut watch::Receiver<config::Rules>>) {
+    let Some(rules) = rules else { return pending().await };
+    if rules.changed().await.is_err() {
+        // Nobody is left to change them: they stay as they are.
+        pending().await
     }
 }
 

@@ -4,6 +4,7 @@
 //! nobody's business here.
 
 pub mod action;
+mod aside;
 mod connect;
 mod connection;
 pub mod dsn;

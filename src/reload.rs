@@ -143,16 +143,23 @@ impl RegistryFiles {
         self.loaded.subscribe()
     }
 
-    /// Watches the files, and reads them when they changed or when `hangup` says so. Never returns.
-    pub async fn run(mut self, mut hangup: Signal) -> Infallible {
+    /// Watches the files, and reads them when they changed, when `hangup` says so or when `paths` says
+    /// that they are others. Never returns.
+    pub async fn run(
+        mut self,
+        mut hangup: Signal,
+        mut paths: watch::Receiver<Vec<PathBuf>>,
+    ) -> Infallible {
         let mut pause = LOOK_EVERY;
         loop {
             let is_asked = tokio::select! {
                 // In this order, so that a change for which somebody asks is told once.
                 biased;
                 Some(()) = hangup.recv() => true,
+                Ok(()) = paths.changed() => true,
                 () = sleep(pause) => false,
             };
+            self.paths.clone_from(&paths.borrow_and_update());
             let reading = spawn_blocking(move || {
                 let pause = if is_asked { self.reload_now() } else { self.look() };
                 (self, pause)

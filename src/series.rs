@@ -248,6 +248,12 @@ impl SeriesSet {
         }
     }
 
+    /// Other rules for names of applications, from the next sample on. What was counted stays under the
+    /// names it has.
+    pub fn observe_applications(&mut self, rules: Arc<Applications>) {
+        self.rules = rules;
+    }
+
     /// The counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters

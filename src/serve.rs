@@ -64,12 +64,13 @@ pub async fn serve(
     let mut servers = Servers::start(&config, registry.clone(), state_file.clone());
     let views = servers.subscribe();
     let mut tasks = JoinSet::new();
+    let (registry_paths, paths) = watch::channel(config.registry_files.clone());
     let (send_change, mut changes) = mpsc::channel(1);
     let reading = config_file.as_ref().map(|(file, _)| file.subscribe());
     if let Some((file, hangup)) = config_file {
         tasks.spawn(file.run(hangup, send_change));
     }
-    tasks.spawn(registry_files.run(hangup));
+    tasks.spawn(registry_files.run(hangup, paths));
     tasks.spawn(systemd::keep_alive());
     let mut options = server::Options {
         telemetry_path: config.web.telemetry_path,
@@ -102,7 +103,13 @@ pub async fn serve(
             },
             never = servers.ended() => match never {},
             never = &mut keeping => match never {},
-            Some(config) = changes.recv() => servers.apply(&config),
+            Some(config) = changes.recv() => {
+                servers.apply(&config);
+                registry_paths.send_if_modified(|paths| {
+                    let before = std::mem::replace(paths, config.registry_files);
+                    before != *paths
+                });
+            }
         }
     }
     if let Some(state) = &state_file

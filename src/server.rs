@@ -393,7 +393,11 @@ async fn respond(
             response
         }
         "/api/v1/targets" => {
-            let address = authority(head).map_or_else(String::new, |found| found.to_string());
+            let Some(address) = authority(head) else {
+                let reason = "targets are at the address that is asked: say it as `Host`\n";
+                return text(StatusCode::BAD_REQUEST, reason);
+            };
+            let address = address.to_string();
             let is_encrypted = policy.is_encrypted();
             let render = move || content.targets(&address, is_encrypted);
             let mut response = compressible(head, "application/json", render).await;

@@ -6,13 +6,14 @@
 //! knows no lock; what pollers publish goes to whoever subscribes.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::backoff::Backoff;
-use crate::config::{Applications, Config, Limits, Poll, Server, Thresholds};
+use crate::config::{Config, Limits, Rules, Server};
 use crate::inspector::Inspector;
 use crate::poller::Poller;
 use crate::reload::Loaded;
@@ -24,7 +25,8 @@ pub type Views = Arc<[watch::Receiver<Arc<View>>]>;
 
 /// The servers that are watched.
 pub struct Servers {
-    rules: Rules,
+    rules: watch::Sender<Rules>,
+    fixed: Fixed,
     registry: watch::Receiver<Loaded>,
     state_file: Option<StateFile>,
     logs_events: bool,
@@ -33,37 +35,23 @@ pub struct Servers {
     views: watch::Sender<Views>,
 }
 
-/// What is the same for all, and stays until a restart.
-#[derive(Clone, Debug, PartialEq)]
-struct Rules {
-    poll: Poll,
-    applications: Arc<Applications>,
+/// What stays until a restart: bounds hold for the life of the process.
+#[derive(Debug, PartialEq)]
+struct Fixed {
     limits: Limits,
-    thresholds: Thresholds,
+    state_file: Option<PathBuf>,
 }
 
-impl Rules {
+impl Fixed {
     fn of(config: &Config) -> Self {
-        Self {
-            poll: config.poll,
-            applications: Arc::new(config.applications.clone()),
-            limits: config.limits,
-            thresholds: config.thresholds,
-        }
+        Self { limits: config.limits, state_file: config.state_file.clone() }
     }
+}
 
-    /// The keys of the configuration that differ.
-    fn differences(&self, other: &Self) -> Vec<&'static str> {
-        [
-            ("poll", self.poll != other.poll),
-            ("applications", self.applications != other.applications),
-            ("limits", self.limits != other.limits),
-            ("thresholds", self.thresholds != other.thresholds),
-        ]
-        .into_iter()
-        .filter_map(|(name, differs)| differs.then_some(name))
-        .collect()
-    }
+/// The keys of the configuration for which `differs` is true.
+fn keys<const N: usize>(differs: [(&'static str, bool); N]) -> String {
+    let names: Vec<&str> = differs.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    names.join(", ")
 }
 
 struct Running {
@@ -80,7 +68,8 @@ impl Servers {
         state_file: Option<StateFile>,
     ) -> Self {
         let mut servers = Self {
-            rules: Rules::of(config),
+            rules: watch::Sender::new(config.rules()),
+            fixed: Fixed::of(config),
             registry,
             state_file,
             logs_events: config.logs_events,
@@ -133,16 +122,33 @@ impl Servers {
             changed = changed.join(", "),
             removed = removed.join(", "),
             unchanged = kept,
+            keys = self.apply_rules(config.rules()),
             "reloaded the configuration"
         );
-        let late = self.rules.differences(&Rules::of(config));
+        let fixed = Fixed::of(config);
+        let late = keys([
+            ("limits", fixed.limits != self.fixed.limits),
+            ("state_file", fixed.state_file != self.fixed.state_file),
+        ]);
         if !late.is_empty() {
             tracing::warn!(
-                keys = late.join(", "),
+                keys = late,
                 "these keys of the configuration changed, which only a restart applies"
             );
         }
         self.publish();
+    }
+
+    /// Goes on by other rules. Returns the keys of the configuration that changed.
+    fn apply_rules(&self, rules: Rules) -> String {
+        let before = self.rules.borrow().clone();
+        let changed = keys([
+            ("poll", before.poll != rules.poll),
+            ("applications", before.applications != rules.applications),
+            ("thresholds", before.thresholds != rules.thresholds),
+        ]);
+        self.rules.send_if_modified(|now| std::mem::replace(now, rules) != *now);
+        changed
     }
 
     /// Ends when a task does, which is by a panic, and passes it on.
@@ -160,15 +166,17 @@ impl Servers {
 
     fn watch(&mut self, server: Server, section: Option<Section>) -> Running {
         let (inspector, inspected) = Inspector::new(server.clone(), self.registry.clone());
+        let Rules { poll, applications, thresholds } = self.rules.borrow().clone();
         let (poller, view) = Poller::new(
             server.clone(),
-            self.rules.poll,
+            poll,
             self.registry.clone(),
-            self.rules.applications.clone(),
-            &self.rules.limits,
-            self.rules.thresholds,
+            applications,
+            &self.fixed.limits,
+            thresholds,
             Backoff::default(),
         );
+        let poller = poller.with_rules(self.rules.subscribe());
         let remembered = || self.state_file.as_ref()?.section(&server.name);
         let poller = poller.with_inspected(inspected).with_memory(section.or_else(remembered));
         let poller = if self.logs_events { poller.with_events_logged() } else { poller };

@@ -44,7 +44,11 @@ const LARGEST: u64 = 64 << 20;
 
 /// The file at `--state.file`.
 #[derive(Clone, Debug)]
-pub struct StateFile(Arc<Mutex<Keeper>>);
+pub struct StateFile {
+    /// What an earlier process knew. Apart from the keeper, which is busy for as long as a write takes.
+    recalled: Arc<BTreeMap<Arc<str>, Section>>,
+    keeper: Arc<Mutex<Keeper>>,
+}
 
 /// What a state file says of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,12 +180,13 @@ impl StateFile {
                 );
             }
         }
-        Ok(Self(Arc::new(Mutex::new(keeper))))
+        let recalled = Arc::new(keeper.sections.clone());
+        Ok(Self { recalled, keeper: Arc::new(Mutex::new(keeper)) })
     }
 
-    /// What the file says of a server.
+    /// What the file said of a server when it was read.
     pub fn section(&self, server: &str) -> Option<Section> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).sections.get(server).cloned()
+        self.recalled.get(server).cloned()
     }
 
     /// Writes what the views tell, now and then. Never returns.
@@ -198,7 +203,7 @@ impl StateFile {
     /// Writes what the views tell, if that is something new. Returns whether anything was ever
     /// tried, or never will be.
     pub async fn save(&self, views: &watch::Receiver<Views>) -> bool {
-        let (keeper, views) = (self.0.clone(), views.borrow().clone());
+        let (keeper, views) = (self.keeper.clone(), views.borrow().clone());
         let saving = spawn_blocking(move || {
             // One at a time, each with the newest views, so that an old write never comes last.
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -389,13 +394,13 @@ mod tests {
 
     impl StateFile {
         fn save_now(&self, views: &[View]) -> bool {
-            let mut keeper = self.0.lock().unwrap();
+            let mut keeper = self.keeper.lock().unwrap();
             keeper.observe(views.iter());
             keeper.save()
         }
 
         fn is_failing(&self) -> bool {
-            self.0.lock().unwrap().is_failing
+            self.keeper.lock().unwrap().is_failing
         }
     }
 
@@ -429,7 +434,7 @@ mod tests {
         next.save_now(&[view("a", Some("71"), 9), view("b", None, 0)]);
         let last = StateFile::load(path).unwrap();
         assert_eq!(last.section("b"), before);
-        assert_ne!(last.section("a"), state.section("a"));
+        assert_ne!(last.section("a"), next.section("a"));
         assert_eq!(last.section("c"), None);
     }
 

@@ -151,6 +151,10 @@ impl SharingWatch {
         self
     }
 
+    pub(super) fn observe_applications(&mut self, applications: Arc<Applications>) {
+        self.applications = applications;
+    }
+
     pub(super) fn is_pooler(&self, address: ClientAddress) -> bool {
         self.poolers.contains(address)
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,13 +18,14 @@ use std::time::Duration;
 use rand::seq::SliceRandom as _;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_postgres::config::{SslMode as ClientSslMode, SslNegotiation};
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::{CancelToken, Client, Config, NoTls, SimpleQueryMessage};
 
+use super::aside::aside;
 use super::connection::render_chain;
 use super::dsn::{Account, Dsn, DsnError, Host, Lack, PassFile, Target, Transport};
 use super::tls::{Connector, Negotiation, SslMode, TlsError};
@@ -262,10 +263,15 @@ impl Attempt<'_> {
         let mut refuse = |fault: Fault, place: Option<&Place>| {
             refusals.push(Refusal { place: self.describe(place), fault });
         };
-        let password = match self.dsn.fetch_password(self.host) {
-            Ok(password) => password,
-            Err(error) => {
+        let (dsn, host) = (self.dsn.clone(), self.host.clone());
+        let password = match aside(move || dsn.fetch_password(&host)).await {
+            Ok(Ok(password)) => password,
+            Ok(Err(error)) => {
                 refuse(error.into(), None);
+                return Err(GoOn::Nowhere);
+            }
+            Err(error) => {
+                refuse(Fault::Socket(error), None);
                 return Err(GoOn::Nowhere);
             }
         };
@@ -325,7 +331,8 @@ impl Attempt<'_> {
         if let Some(address) = address {
             return Ok(vec![tcp(SocketAddr::new(*address, *port))]);
         }
-        let looking = lookup_host((name.as_str(), *port));
+        let (name, port) = (name.clone(), *port);
+        let looking = aside(move || (name, port).to_socket_addrs());
         // The system's resolver has a patience of its own, and it may be long.
         let found = match self.dsn.connect_timeout() {
             Some(limit) => timeout(limit, looking).await.map_err(|_| {
@@ -333,7 +340,7 @@ impl Attempt<'_> {
             })?,
             None => looking.await,
         };
-        Ok(found?.map(tcp).collect())
+        Ok(found??.map(tcp).collect())
     }
 
     /// The attempts that `sslmode` asks for, at one address.
@@ -398,7 +405,10 @@ impl Attempt<'_> {
         })?;
         let tls = self.dsn.tls();
         let encryption = if encrypted {
-            let connector = tls.connector().map_err(|error| (error.into(), self.after_tls()))?;
+            let wanted = tls.clone();
+            let connector = aside(move || wanted.connector()).await;
+            let connector = connector.map_err(|error| (Fault::Socket(error), Next::Nothing))?;
+            let connector = connector.map_err(|error| (error.into(), self.after_tls()))?;
             match request_tls(&mut socket, tls.negotiation).await {
                 Ok(Offer::Accepted) => Some((connector, self.tls_name(), tls.negotiation)),
                 Ok(Offer::Declined) if tls.mode == SslMode::Prefer => None,

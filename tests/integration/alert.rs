@@ -28,7 +28,7 @@ pub fn hurried_rules(kept: &str) -> String {
 }
 
 /// The example with pauses of a second and everything sent to one receiver.
-fn hurried_alertmanager(catcher: &Catcher) -> String {
+pub fn hurried_alertmanager(catcher: &Catcher) -> String {
     let pauses = Regex::new(r"(group_wait|group_interval): \w+").expect("a pattern");
     let receivers = Regex::new(r"'http://[^']+'").expect("a pattern");
     let configuration = pauses.replace_all(ALERTMANAGER, "$1: 1s");

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::support::files::Files;
 use crate::support::port::Port;
-use crate::support::process::Frozen;
+use crate::support::process::{Frozen, run};
 use crate::support::{
-    Exporter, Postgres, Prometheus, Relay, Scrape, Session, eventually, exporter, require,
+    Exporter, Postgres, Prometheus, Relay, Scrape, Session, eventually, exporter, locks, require,
 };
 
 /// The backends of exporters, by process id.
-async fn backends(observer: &Session) -> BTreeSet<String> {
+pub async fn backends(observer: &Session) -> BTreeSet<String> {
     let sql = "SELECT coalesce(string_agg(pid::text, ' '), '') FROM pg_stat_activity \
                WHERE application_name = 'locks'";
     let pids = observer.value(sql).await.unwrap_or_default();
@@ -25,16 +25,16 @@ async fn backends(observer: &Session) -> BTreeSet<String> {
 }
 
 /// A configuration with these servers, each a line of its own.
-fn config(servers: &[String]) -> String {
+pub fn config(servers: &[String]) -> String {
     let servers: String = servers.iter().map(|server| format!("  - {{ {server} }}\n")).collect();
     format!("poll: {{ interval: 100ms, max_share: 1 }}\nservers:\n{servers}")
 }
 
-fn server(name: &str, postgres: &Postgres) -> String {
+pub fn server(name: &str, postgres: &Postgres) -> String {
     format!("name: {name}, dsn: '{}'", postgres.dsn("postgres"))
 }
 
-async fn until_up(exporter: &Exporter, server: &str) -> Scrape {
+pub async fn until_up(exporter: &Exporter, server: &str) -> Scrape {
     eventually("the server is polled", async || {
         let scrape = exporter.scrape().await;
         scrape.sample("pg_advisory_up").with("server", server).is(1.0);
@@ -109,6 +109,7 @@ async fn a_broken_configuration_changes_nothing_and_is_told_until_it_is_mended()
     let good = config(&[server("a", &postgres)]);
     let path = files.write("locks.yaml", &good);
     let exporter = Exporter::serve(&["--config.file", &path]).await;
+    let observer = postgres.session_in("postgres", "observer").await;
     let reloaded = "pg_advisory_config_last_reload_successful";
     until_up(&exporter, "a").await.sample(reloaded).is(1.0);
     for broken in [
@@ -131,13 +132,196 @@ async fn a_broken_configuration_changes_nothing_and_is_told_until_it_is_mended()
     assert_eq!(told.len(), 3, "each once: {told:?}");
     assert!(!exporter.log().contains("canary"));
 
+    // A file that is empty for a while is one that lists no servers, which would end all.
+    let ours = backends(&observer).await;
+    files.write("locks.yaml", "");
+    eventually("the fault is told", async || exporter.scrape().await.sample(reloaded).is(0.0))
+        .await;
+    assert_eq!(exporter.logged(&["level=error", "lists no `servers` any more"]).len(), 1);
+    files.write("locks.yaml", &good);
+    eventually("the mend is taken", async || exporter.scrape().await.sample(reloaded).is(1.0))
+        .await;
+    assert_eq!(backends(&observer).await, ours, "the connection outlived it all");
+
     // What only a restart applies is told.
-    files.write("locks.yaml", &(good + "limits: { keys: 7 }\nthresholds: { prepared: 7m }\n"));
+    files.write("locks.yaml", &(good + "limits: { keys: 7 }\nstate_file: elsewhere.json\n"));
     eventually("it is told", async || {
-        let told = exporter.logged(&["which only a restart applies", "limits, thresholds"]);
+        let told = exporter.logged(&["which only a restart applies", "limits, state_file"]);
         assert_eq!(told.len(), 1);
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_applies_to_all_servers_changes_while_they_are_polled() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let holder = postgres.holds("svc-billing-7f9c", "42").await;
+    holder.run("BEGIN").await;
+    let observer = postgres.session_in("postgres", "observer").await;
+    let files = Files::new();
+    files.write("first.yaml", "locks: [{ name: first, key: 42 }]");
+    files.write("second.yaml", "locks: [{ name: second, key: 42 }]");
+    let servers = format!("servers: [{{ {} }}]\n", server("a", &postgres));
+    let path = files.write(
+        "locks.yaml",
+        &format!("{servers}poll: {{ interval: 1h }}\nregistry: [first.yaml]\n"),
+    );
+    let exporter = Exporter::serve(&["--config.file", &path, "--poll.timeout", "7s"]).await;
+    let before = until_up(&exporter, "a").await;
+    before.sample("pg_advisory_lock_holders").with("lock", "first").is(1.0);
+    let ours = backends(&observer).await;
+
+    files.write(
+        "locks.yaml",
+        &format!(
+            "{servers}poll: {{ interval: 100ms, timeout: 3s, max_share: 1 }}\n\
+             registry: [second.yaml]\n\
+             applications: [{{ match: '^(svc-[a-z]+)-.*$', name: '$1' }}]\n\
+             thresholds: {{ idle_in_transaction: 1ms }}\n"
+        ),
+    );
+    let after = eventually("all of it applies", async || {
+        let scrape = exporter.scrape().await;
+        let holders =
+            scrape.sample("pg_advisory_lock_holders").with("application_name", "svc-billing");
+        holders.with("lock", "second").is(1.0);
+        let finding = scrape.sample("pg_advisory_lock_findings").with("lock", "second");
+        finding.with("finding", "holder_idle_in_transaction").is(1.0);
+        scrape.sample("pg_advisory_poll_interval_configured_seconds").is(0.1);
+        scrape
+    })
+    .await;
+    let value = |scrape: &Scrape, name| scrape.sample(name).value();
+    let since = "pg_advisory_lock_held_since_timestamp_seconds";
+    assert!((value(&after, since) - value(&before, since)).abs() < 0.001, "the hold goes on");
+    assert_eq!(backends(&observer).await, ours, "so does the connection");
+    let told = exporter.logged(&["reloaded the configuration", "unchanged=1"]);
+    assert!(told[0].contains("keys=\"poll, applications, thresholds\""), "{told:?}");
+
+    // Registry files that are not there leave the names as they are, until they come.
+    files.write("locks.yaml", &format!("{servers}registry: [third.yaml]\n"));
+    let reloaded = "pg_advisory_registry_last_reload_successful";
+    eventually("the fault is told", async || exporter.scrape().await.sample(reloaded).is(0.0))
+        .await;
+    files.write("third.yaml", "locks: [{ name: third, key: 42 }]");
+    eventually("the new file is read", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample(reloaded).is(1.0);
+        scrape.sample("pg_advisory_lock_holders").with("lock", "third").is(1.0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn flags_win_over_the_file_whenever_it_is_read() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let files = Files::new();
+    let path = files.write("locks.yaml", "");
+    let dsn = postgres.dsn("postgres");
+    let flags = ["--config.file", &path, "--dsn", &dsn, "--poll.interval", "200ms"];
+    let exporter = Exporter::serve(&flags).await;
+    let server = format!("127.0.0.1:{}", postgres.port());
+    until_up(&exporter, &server).await;
+    files.write("locks.yaml", "poll: { interval: 5s }\nthresholds: { prepared: 7m }\n");
+    eventually("it is read", async || {
+        assert_eq!(exporter.logged(&["reloaded the configuration", "keys=thresholds"]).len(), 1);
+    })
+    .await;
+    let interval = "pg_advisory_poll_interval_configured_seconds";
+    until_up(&exporter, &server).await.sample(interval).is(0.2);
+    // Two answers to the question which servers to watch.
+    files.write("locks.yaml", &format!("servers: [{{ name: b, dsn: '{dsn}' }}]\n"));
+    eventually("it is refused", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_config_last_reload_successful").is(0.0);
+        scrape.sample("pg_advisory_up").with("server", &server).is(1.0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_server_becomes_two_hundred_and_one_again() {
+    require!(Postgres);
+    const MANY: usize = 200;
+    let postgres = Postgres::builder().setting("max_connections", MANY + 20).start().await;
+    let observer = postgres.session_in("postgres", "observer").await;
+    let all: Vec<String> = (0..MANY).map(|n| server(&format!("s-{n}"), &postgres)).collect();
+    let write = |files: &Files, servers: &[String]| {
+        files.write("locks.yaml", &config(servers).replace("100ms", "2s"))
+    };
+    let files = Files::new();
+    let path = write(&files, &all[..1]);
+    let exporter = Exporter::serve(&["--config.file", &path]).await;
+    until_up(&exporter, "s-0").await;
+    let first = backends(&observer).await;
+    write(&files, &all);
+    eventually("each is polled over a connection of its own", async || {
+        let up = exporter.scrape().await.sample("pg_advisory_up").values();
+        assert_eq!((up.len(), up.iter().sum::<f64>()), (MANY, MANY as f64));
+        assert_eq!(backends(&observer).await.len(), MANY);
+    })
+    .await;
+    write(&files, &all[..1]);
+    eventually("the others are gone", async || {
+        assert_eq!(exporter.scrape().await.sample("pg_advisory_up").values(), [1.0]);
+        assert_eq!(backends(&observer).await, first, "the first was here all along");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn commands_and_the_state_file_follow_the_servers_that_are_watched() {
+    require!(Postgres);
+    let (a, b, c) = (Postgres::start().await, Postgres::start().await, Postgres::start().await);
+    let holder = c.holds("pod-c", "7").await;
+    let files = Files::new();
+    let registry = files.write(
+        "registry.yaml",
+        "locks: [{ name: nightly, key: 7, databases: [app], max_hold: 1ms, role: any }]",
+    );
+    let state = files.path("state.json");
+    let path = files.write("locks.yaml", &config(&[server("a", &a), server("b", &b)]));
+    let state_flag = state.display().to_string();
+    let flags = ["--config.file", &path, "--registry.file", &registry, "--state.file", &state_flag];
+    let mut exporter = Exporter::serve(&flags).await;
+    until_up(&exporter, "a").await;
+    until_up(&exporter, "b").await;
+    files.write("locks.yaml", &config(&[server("c", &c), server("a", &a)]));
+    let scrape = until_up(&exporter, "c").await;
+    let held = "pg_advisory_lock_last_held_timestamp_seconds";
+    let last_held = scrape.sample(held).with("server", "c").with("lock", "nightly").value();
+
+    let shown = run(locks(&["top", "--once", "--json", "--from", &exporter.url()])).await;
+    let shown: Value = serde_json::from_str(&shown.stdout).expect("it is JSON");
+    let servers = shown["servers"].as_array().expect("servers").iter();
+    assert_eq!(servers.map(|it| &it["server"]).collect::<Vec<_>>(), ["c", "a"]);
+    let checked = run(locks(&["check", "--samples", "1", "--from", &exporter.url()])).await;
+    assert_eq!(checked.code, Some(1), "{}", checked.stdout);
+    assert!(
+        checked.stdout.contains("nightly") && checked.stdout.contains("on c"),
+        "{}",
+        checked.stdout
+    );
+
+    exporter.signal("TERM");
+    exporter.exit_status().await;
+    let text = fs::read_to_string(&state).expect("the state was written");
+    let kept: Value = serde_json::from_str(&text).expect("it is JSON");
+    let servers = kept["servers"].as_array().expect("sections").iter();
+    let kept: Vec<&Value> = servers.map(|it| &it["server"]).collect();
+    assert_eq!(kept, ["a", "c"], "what is not watched is forgotten");
+    drop(holder);
+    let next = Exporter::serve(&flags).await;
+    let scrape = eventually("it is remembered", async || {
+        let scrape = until_up(&next, "c").await;
+        scrape.sample(held).with("server", "c").with("lock", "nightly").value();
+        scrape
+    })
+    .await;
+    let remembered = scrape.sample(held).with("server", "c").with("lock", "nightly").value();
+    assert!(remembered >= last_held - 1.0, "{remembered} {last_held}");
 }
 
 /// As the kubelet exchanges a ConfigMap: a new folder, and a link that is renamed.
@@ -229,6 +413,8 @@ async fn a_server_is_scraped_by_its_name_and_by_nothing_else() {
         .samples()
         .iter()
         .filter(|sample| sample.labels.get("server").map(String::as_str) != Some("b & co"))
+        // The alerts look for it beside the series of locks.
+        .filter(|sample| sample.name != "pg_advisory_lock_info")
         .collect();
     assert!(strangers.is_empty(), "{strangers:?}");
     crate::support::prometheus::assert_metrics_pass(answer.text());
@@ -259,16 +445,25 @@ async fn a_server_is_scraped_by_its_name_and_by_nothing_else() {
     assert_eq!(targets, json!([target("a"), target("b & co")]));
 }
 
-/// The jobs of `docs/servers.md`, with the addresses of these exporters.
-fn documented_job(exporters: &[&Exporter], shard: usize) -> Value {
+/// A job of `docs/servers.md`, with the addresses of these exporters.
+pub fn documented_job(example: &str, exporters: &[&Exporter]) -> Value {
     let document = include_str!("../../docs/servers.md");
-    let (_, rest) = document.split_once("```json shard\n").expect("it has the example");
+    let (_, rest) = document.split_once(&format!("```json {example}\n")).expect("it is there");
     let (text, _) = rest.split_once("```").expect("the example ends");
     let mut job: Value = serde_json::from_str(text).expect("the example is JSON, which is YAML");
-    let urls = exporters.iter().map(|exporter| json!({
-        "url": format!("http://{}/api/v1/targets", exporter.address()), "refresh_interval": "1s",
-    }));
-    job["http_sd_configs"] = urls.collect();
+    let urls = exporters.iter().map(|exporter| {
+        let url = format!("http://{}/api/v1/targets", exporter.address());
+        json!({ "url": url, "refresh_interval": "1s" })
+    });
+    if !exporters.is_empty() {
+        job["http_sd_configs"] = urls.collect();
+    }
+    job
+}
+
+/// The job of one of several Prometheus servers.
+fn documented_shard(exporters: &[&Exporter], shard: usize) -> Value {
+    let mut job = documented_job("shard", exporters);
     let rules = job["relabel_configs"].as_array_mut().expect("it has rules");
     rules[1]["regex"] = json!(shard.to_string());
     job
@@ -294,8 +489,8 @@ async fn prometheus_discovers_every_server_of_every_exporter_once_however_many_s
     let all: Vec<&Exporter> = exporters.iter().collect();
     let expected: BTreeSet<String> = names("first").into_iter().chain(names("second")).collect();
     let shards = [
-        Prometheus::start_with_job(&[], &documented_job(&all, 0), &[]).await,
-        Prometheus::start_with_job(&[], &documented_job(&all, 1), &[]).await,
+        Prometheus::start_with_job(&[], &documented_shard(&all, 0), &[]).await,
+        Prometheus::start_with_job(&[], &documented_shard(&all, 1), &[]).await,
     ];
     eventually("each is scraped by one of them", async || {
         let mut seen: Vec<String> = Vec::new();

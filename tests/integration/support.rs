@@ -102,6 +102,8 @@ pub enum Tool {
     SystemdAnalyze,
     /// The library that lends a process another clock.
     Faketime,
+    /// The compiler of C that Rust links with.
+    Compiler,
     /// What runs the scripts in `tests/browser`, with the packages that they ask for.
     Node,
 }
@@ -127,6 +129,7 @@ impl Tool {
             }
             Tool::SystemdAnalyze => find_program("systemd-analyze"),
             Tool::Faketime => find_faketime(),
+            Tool::Compiler => find_program("cc"),
             Tool::Node => browser::find_node(),
         }
     }

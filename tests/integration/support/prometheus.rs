@@ -50,6 +50,16 @@ impl Prometheus {
         Prometheus::launch(targets, &serde_json::json!({}), &[], rules, alertmanagers).await
     }
 
+    /// Both of the former at once.
+    pub async fn start_with_job_and_rules(
+        targets: &[SocketAddr],
+        job: &Value,
+        rules: &[&str],
+        alertmanagers: &[SocketAddr],
+    ) -> Prometheus {
+        Prometheus::launch(targets, job, &[], rules, alertmanagers).await
+    }
+
     async fn launch(
         targets: &[SocketAddr],
         job: &Value,

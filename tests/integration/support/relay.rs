@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -46,16 +47,25 @@ pub struct Relay {
 impl Relay {
     /// Listens on a free port of loopback and passes everything on to the server.
     pub async fn start(postgres: &Postgres) -> Relay {
-        Relay::start_with(postgres, WhenClientLeaves::Tell).await
+        Relay::start_with(postgres, WhenClientLeaves::Tell, Duration::ZERO).await
+    }
+
+    /// The same, but whatever the server says is late by this.
+    pub async fn start_slow(postgres: &Postgres, delay: Duration) -> Relay {
+        Relay::start_with(postgres, WhenClientLeaves::Tell, delay).await
     }
 
     /// The same, but the server is never told that a client is gone, as behind a cable that was
     /// pulled.
     pub async fn start_half_open(postgres: &Postgres) -> Relay {
-        Relay::start_with(postgres, WhenClientLeaves::KeepSilent).await
+        Relay::start_with(postgres, WhenClientLeaves::KeepSilent, Duration::ZERO).await
     }
 
-    async fn start_with(postgres: &Postgres, when_client_leaves: WhenClientLeaves) -> Relay {
+    async fn start_with(
+        postgres: &Postgres,
+        when_client_leaves: WhenClientLeaves,
+        delay: Duration,
+    ) -> Relay {
         let server = SocketAddr::from(([127, 0, 0, 1], postgres.port()));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("a listener has an address");
@@ -65,7 +75,8 @@ impl Relay {
             // Dropped with this task, and every connection with it.
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(relay(client, server, Arc::clone(&shared), when_client_leaves));
+                let bursts = Arc::clone(&shared);
+                connections.spawn(relay(client, server, bursts, when_client_leaves, delay));
             }
         });
         Relay { address, bursts, accepting: accepting.abort_handle() }
@@ -100,6 +111,7 @@ async fn relay(
     server: SocketAddr,
     bursts: Arc<Mutex<Vec<Burst>>>,
     when_client_leaves: WhenClientLeaves,
+    delay: Duration,
 ) -> io::Result<()> {
     let mut server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
@@ -147,6 +159,7 @@ async fn relay(
                         bursts.lock().expect("no holder panics").push(burst);
                     }
                 }
+                tokio::time::sleep(delay).await;
                 client.write_all(&bytes).await?;
             }
         }
