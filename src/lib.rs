@@ -16,7 +16,7 @@
 //! | --- | --- | --- |
 //! | `main` | parse, log, run, print the error chain, exit; nothing else exits | edge |
 //! | [`cli`], [`config`], [`logging`] | flags as typed; a `Config` that only validation can make; log lines | reads files |
-//! | [`postgres`] | connection strings, the poll's SQL, rows → `Sample` | yes |
+//! | [`postgres`] | connection strings as libpq reads them, the connect with its TLS, the poll's SQL, rows → `Sample` | yes |
 //! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
 //! | [`printable`] | texts of others on a terminal | |
 //! | [`privilege`] | what our role may do, and the SQL that grants what it should | |
@@ -33,10 +33,11 @@
 //! | [`fold`] | one server: those above in their order | |
 //! | [`memory`] | what of one server outlasts a restart, as plain values | |
 //! | [`state`] | the state file: memories read at the start, written now and then | yes |
-//! | [`reload`] | the registry's files: watched, read again on SIGHUP or when they changed | yes |
+//! | [`reload`] | the registry's files and the configuration's: watched, read again on SIGHUP or when they changed | yes |
 //! | [`inspected`] | what the registry wants to know of databases, and what they answered | |
 //! | [`inspector`] | asks it: when, and what to keep when no answer comes | yes |
 //! | [`poller`], [`backoff`] | tick, fetch, fold, publish on a watch channel, back off | yes |
+//! | [`servers`] | a poller and an inspector for each server, and what becomes of them when the configuration changes | yes |
 //! | [`metrics`] | every metric's name, type and HELP once; `View` → families → text | |
 //! | [`page`] | the status page: snapshot → HTML, small however many locks there are | |
 //! | [`server`] | HTTP: routes, negotiation, limits; TLS and users by the web configuration | yes |

@@ -1,7 +1,7 @@
 //! Every connection of this program: hosts, addresses, encryption and login, in libpq's order.
 //!
 //! A host that does not answer gives way to the next; a server that refuses the login does not,
-//! since the next one would refuse it too. `connection_strings.toml` among the tests holds what libpq
+//! since the next one would refuse it too. `oracle/rows.toml` among the tests holds what libpq
 //! does in each case. It owns sockets and their options and the order of attempts; `dsn` says what
 //! is wanted, `tls` how certificates are judged. Who calls drives the connection.
 
