@@ -110,7 +110,7 @@ async fn a_password_file_that_never_ends_delays_its_own_server_alone() {
     let files = Files::new();
     let password = files.write("password", "S3cr3t");
     let waits = format!(
-        "name: waits, dsn: 'host=127.0.0.1 port={} user=u', password_file: {password}",
+        "name: waits, dsn: 'host=127.0.0.1 port={} user=u connect_timeout=2', password_file: {password}",
         nobody.number()
     );
     let path = files.write("locks.yaml", &config(&[waits, server("good", &good)]));
