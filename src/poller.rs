@@ -317,9 +317,6 @@ impl Poller {
     /// Goes on by the rules as they are now.
     fn take_rules(&mut self) {
         let Some(rules) = &mut self.rules else { return };
-        if !rules.has_changed().unwrap_or(false) {
-            return;
-        }
         let config::Rules { poll, applications, thresholds } = rules.borrow_and_update().clone();
         self.rhythm = poll;
         self.view.polls.interval_configured = poll.interval;
