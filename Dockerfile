@@ -15,6 +15,7 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/target/release/locks /usr/bin/locks
+COPY --from=build /src/LICENSE-APACHE /src/LICENSE-MIT /usr/share/doc/pg-locks-exporter/
 COPY --from=build /src/alerts /usr/share/pg-locks-exporter/alerts
 COPY --from=build /src/dashboards /usr/share/pg-locks-exporter/dashboards
 # Within a container loopback is nobody's.
