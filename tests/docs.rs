@@ -176,7 +176,7 @@ fn every_flag_they_name_exists() {
     assert!(flags.contains("--registry.file"), "{flags:?}");
     // Of cargo and of the scripts, not of locks.
     for flag in flags.iter().filter(|flag| {
-        !["--locked", "--path", "--help", "--ci", "--test", "--now", "--read-only"]
+        !["--locked", "--path", "--help", "--ci", "--test", "--now", "--read-only", "--release"]
             .contains(&flag.as_str())
     }) {
         assert!(help.contains(flag.as_str()), "{flag} is documented and not in the help");
