@@ -106,6 +106,8 @@ pub enum Tool {
     Compiler,
     /// What runs the scripts in `tests/browser`, with the packages that they ask for.
     Node,
+    /// What takes a running process its memory.
+    Prlimit,
 }
 
 impl Tool {
@@ -131,6 +133,7 @@ impl Tool {
             Tool::Faketime => find_faketime(),
             Tool::Compiler => find_program("cc"),
             Tool::Node => browser::find_node(),
+            Tool::Prlimit => find_program("prlimit"),
         }
     }
 
