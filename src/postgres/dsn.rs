@@ -11,6 +11,7 @@ mod pass_file;
 mod service;
 mod text;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -426,11 +427,13 @@ impl Host {
         is_socket.then_some(self.name.as_str())
     }
 
-    /// What password files call it: `localhost` for the socket where servers listen by default.
-    fn pass_file_name(&self) -> &str {
-        match self.socket() {
-            Some(folder) if SOCKET_FOLDERS.contains(&folder) => "localhost",
-            _ => &self.name,
+    /// What password files call it: `localhost` for the socket where servers listen by default, and
+    /// its address where it has no name.
+    fn pass_file_name(&self) -> Cow<'_, str> {
+        match (self.socket(), self.address) {
+            (Some(folder), _) if SOCKET_FOLDERS.contains(&folder) => "localhost".into(),
+            (None, Some(address)) if self.name.is_empty() => address.to_string().into(),
+            _ => self.name.as_str().into(),
         }
     }
 }

@@ -11,12 +11,22 @@ use std::path::{Path, PathBuf};
 use super::Host;
 
 /// What a password file has for a connection.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(in crate::postgres) enum PassFile {
     /// A password.
     Found(String),
     /// Nothing.
     Nothing(Lack),
+}
+
+/// Shows that there is one, and not which.
+impl fmt::Debug for PassFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(_) => f.write_str("Found(..)"),
+            Self::Nothing(lack) => f.debug_tuple("Nothing").field(lack).finish(),
+        }
+    }
 }
 
 /// Why there is no password in a password file, for who is refused for want of one.
@@ -76,7 +86,7 @@ pub(super) fn fetch(path: &Path, host: &Host, database: &str, user: &str) -> Pas
         Err(error) => lack(error.kind()),
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
-            match find(&text, host.pass_file_name(), host.port, database, user) {
+            match find(&text, &host.pass_file_name(), host.port, database, user) {
                 Some(password) => PassFile::Found(password),
                 None => PassFile::Nothing(Lack::NoLine(path.to_owned())),
             }
@@ -160,6 +170,11 @@ db\:x:1:a\\b:u:p\:q\\r
             );
         }
         assert_eq!(find("h:1:d:u:p\r\n", "h", 1, "d", "u").as_deref(), Some("p"));
+    }
+
+    #[test]
+    fn the_debug_form_tells_no_password() {
+        assert_eq!(format!("{:?}", PassFile::Found("S3cr3t-canary".to_owned())), "Found(..)");
     }
 
     #[test]

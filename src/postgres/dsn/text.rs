@@ -13,7 +13,7 @@ use super::parameter::known_key;
 pub(super) type Parameters = BTreeMap<&'static str, String>;
 
 pub(super) fn parse_parameters(text: &str) -> Result<Parameters, DsnError> {
-    let text = text.trim();
+    let text = text.trim_matches(is_blank);
     if let Some(at) = text.find('\0') {
         return Err(DsnError::Nul(position(text, at)));
     }
@@ -38,10 +38,8 @@ fn parse_uri(text: &str, start: usize) -> Result<Parameters, DsnError> {
         if user.contains('?') || info.contains("password=") {
             return Err(DsnError::UserInfo(position(text, end)));
         }
-        said.insert("user", percent_decode(text, at, user)?);
-        if !password.is_empty() {
-            said.insert("password", percent_decode(text, at + user.len() + 1, password)?);
-        }
+        say(&mut said, "user", percent_decode(text, at, user)?);
+        say(&mut said, "password", percent_decode(text, at + user.len() + 1, password)?);
         at = end + 1;
     }
     let query_start = text[at..].find('?').map_or(text.len(), |end| at + end);
@@ -67,16 +65,24 @@ fn parse_uri(text: &str, start: usize) -> Result<Parameters, DsnError> {
         ports.push(percent_decode(text, at + part.len() - port.len(), port)?);
         at += part.len() + 1;
     }
-    said.insert("host", hosts.join(","));
-    said.insert("port", ports.join(","));
+    say(&mut said, "host", hosts.join(","));
+    say(&mut said, "port", ports.join(","));
     if hosts_end < query_start {
         let dbname = &text[hosts_end + 1..query_start];
-        said.insert("dbname", percent_decode(text, hosts_end + 1, dbname)?);
+        say(&mut said, "dbname", percent_decode(text, hosts_end + 1, dbname)?);
     }
     if query_start < text.len() {
         parse_query(text, query_start + 1, &mut said)?;
     }
     Ok(said)
+}
+
+/// An empty part of a URI says nothing, and leaves the word to the service and the environment. An
+/// empty value of a key is a value.
+fn say(said: &mut Parameters, key: &'static str, value: String) {
+    if !value.is_empty() {
+        said.insert(key, value);
+    }
 }
 
 fn parse_query(text: &str, start: usize, said: &mut Parameters) -> Result<(), DsnError> {
@@ -110,13 +116,13 @@ fn parse_pairs(text: &str) -> Result<Parameters, DsnError> {
     let mut rest = text;
     while !rest.is_empty() {
         let at = text.len() - rest.len();
-        let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
+        let end = rest.find(|c: char| c == '=' || is_blank(c)).unwrap_or(rest.len());
         let (key, tail) = rest.split_at(end);
         // A URI whose scheme is wrong or missing; no key looks like that.
         if at == 0 && key.contains([':', '@', '/']) {
             return Err(if key.contains("://") { DsnError::Scheme } else { DsnError::Form });
         }
-        let Some(tail) = tail.trim_start().strip_prefix('=') else {
+        let Some(tail) = tail.trim_start_matches(is_blank).strip_prefix('=') else {
             return Err(if at == 0 && !text.contains('=') {
                 DsnError::Form
             } else {
@@ -124,9 +130,9 @@ fn parse_pairs(text: &str) -> Result<Parameters, DsnError> {
             });
         };
         let key = key_at(text, at, key)?;
-        let (value, tail) = parse_value(text, tail.trim_start())?;
+        let (value, tail) = parse_value(text, tail.trim_start_matches(is_blank))?;
         said.insert(key, value);
-        rest = tail.trim_start();
+        rest = tail.trim_start_matches(is_blank);
     }
     Ok(said)
 }
@@ -140,7 +146,7 @@ fn parse_value<'a>(text: &str, rest: &'a str) -> Result<(String, &'a str), DsnEr
         match c {
             '\\' => value.extend(chars.next().map(|(_, escaped)| escaped)),
             '\'' if quoted => return Ok((value, &rest[index + 1..])),
-            c if !quoted && c.is_whitespace() => return Ok((value, &rest[index..])),
+            c if !quoted && is_blank(c) => return Ok((value, &rest[index..])),
             c => value.push(c),
         }
     }
@@ -148,6 +154,11 @@ fn parse_value<'a>(text: &str, rest: &'a str) -> Result<(String, &'a str), DsnEr
         return Err(DsnError::UnterminatedQuote(position(text, text.len() - rest.len())));
     }
     Ok((value, ""))
+}
+
+/// What C takes for a blank. Others, such as one that does not break, may be a piece of a password.
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
 }
 
 fn key_at(text: &str, at: usize, name: &str) -> Result<&'static str, DsnError> {
