@@ -175,15 +175,16 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn observe(&mut self, sample: &Sample) {
+    fn observe(&mut self, busy: Option<Duration>) {
         const POLLS: usize = 3;
+        let Some(busy) = busy else { return };
         self.busy.truncate(POLLS - 1);
-        self.busy.push_front(sample.read_at.since(sample.at));
+        self.busy.push_front(busy);
     }
 
     /// The interval that keeps polls below their share of the time. The shortest of three counts,
-    /// since one stall is no trend; and by the server's own clock, so that a slow network, a busy
-    /// exporter or a wait for somebody's catalog lock does not count.
+    /// since one stall is no trend. Polls that fail count as well: a table too large to be read in
+    /// time would otherwise be read all the time.
     fn least(&self, max_share: f64) -> Duration {
         let busy = self.busy.iter().min().copied().unwrap_or_default().as_secs_f64();
         let share = Duration::try_from_secs_f64(busy / max_share).unwrap_or(Duration::MAX);
@@ -430,12 +431,17 @@ impl Poller {
                     // Whatever comes of the questions beside it, the sample is worth publishing.
                     let asked = self.ask_aside(&mut connection, &sample, &mut facts_tried).await;
                     pooler.observe(&sample, connection.opened_at());
+                    self.stretch.observe(connection.busy());
                     self.publish_success(&sample, duration, &pooler);
                     if let Err(error) = asked {
                         return error;
                     }
                 }
-                Err(error) if connection.is_usable(&error) => self.publish_failure(&error),
+                Err(error) if connection.is_usable(&error) => {
+                    self.stretch.observe(connection.busy());
+                    self.view.polls.interval = self.stretch.interval(self.rhythm);
+                    self.publish_failure(&error);
+                }
                 Err(error) => return error,
             }
             self.rest(started, None).await;
@@ -606,7 +612,6 @@ impl Poller {
         polls.total += 1;
         polls.duration = Some(duration);
         polls.last_success = Some(sample.at_local);
-        self.stretch.observe(sample);
         polls.interval = self.stretch.interval(self.rhythm);
         self.view.failure = None;
         self.view.pooled_connection = pooler.verdict();
@@ -896,14 +901,14 @@ mod tests {
         }
     }
 
-    /// A poll that kept the server busy for so long.
-    fn busy(time: Duration) -> Sample {
+    /// A sample of nothing.
+    fn sample() -> Sample {
         let at = Timestamp::from_unix_micros(0);
         Sample {
             at,
             at_local: at,
             round_trip: Duration::ZERO,
-            read_at: at.after(time),
+            read_at: at,
             own_pid: Pid(1),
             in_recovery: false,
             advisory: Vec::new(),
@@ -938,7 +943,7 @@ mod tests {
             read_at: at,
             round_trip,
             backends: Some(vec![backend]),
-            ..busy(Duration::ZERO)
+            ..sample()
         }
     }
 
@@ -959,9 +964,9 @@ mod tests {
     #[test]
     fn a_backend_that_changes_under_our_connection_is_a_poolers() {
         let mut pooler = PoolerWatch::new();
-        pooler.observe(&busy(Duration::ZERO), Timestamp::from_unix_micros(0));
+        pooler.observe(&sample(), Timestamp::from_unix_micros(0));
         assert_eq!((pooler.proof, pooler.verdict()), (None, None), "too early to say");
-        let other = Sample { own_pid: Pid(2), ..busy(Duration::ZERO) };
+        let other = Sample { own_pid: Pid(2), ..sample() };
         pooler.observe(&other, Timestamp::from_unix_micros(0));
         assert_eq!(pooler.verdict(), Some(true));
     }
@@ -969,9 +974,9 @@ mod tests {
     #[test]
     fn the_interval_stretches_when_polls_keep_the_server_busy() {
         let mut stretch = Stretch::default();
-        stretch.observe(&busy(Duration::from_millis(100)));
+        stretch.observe(Some(Duration::from_millis(100)));
         assert_eq!(stretch.interval(rhythm()), Duration::from_secs(5));
-        stretch.observe(&busy(Duration::from_millis(1)));
+        stretch.observe(Some(Duration::from_millis(1)));
         assert_eq!(
             stretch.interval(rhythm()),
             Duration::from_secs(1),
@@ -983,7 +988,7 @@ mod tests {
     fn one_stall_among_quick_polls_does_not_stretch_the_interval() {
         let mut stretch = Stretch::default();
         for time in [1, 1, 2000, 1, 3000, 1] {
-            stretch.observe(&busy(Duration::from_millis(time)));
+            stretch.observe(Some(Duration::from_millis(time)));
             assert_eq!(stretch.interval(rhythm()), Duration::from_secs(1), "{time} ms");
         }
     }
@@ -992,7 +997,7 @@ mod tests {
     fn the_interval_ends_at_its_bound_however_small_the_share() {
         let rhythm = config::Poll { max_share: 1e-300, ..rhythm() };
         let mut stretch = Stretch::default();
-        stretch.observe(&busy(Duration::from_secs(1)));
+        stretch.observe(Some(Duration::from_secs(1)));
         assert_eq!(stretch.interval(rhythm), LONGEST_INTERVAL);
     }
 }

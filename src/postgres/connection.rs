@@ -72,6 +72,7 @@ pub struct Connection {
     facts: Facts,
     is_utf8: bool,
     polls: u64,
+    busy: Option<Duration>,
     awaited_relations: Vec<u32>,
     opened_at: Timestamp,
     /// The server has `pg_stat_lock`; `None` until it was asked.
@@ -81,6 +82,7 @@ pub struct Connection {
 #[derive(Debug)]
 struct Settings {
     statement_timeout: bool,
+    lock_timeout: bool,
     work_mem: bool,
     jit: bool,
 }
@@ -139,7 +141,7 @@ fn reason_of(code: &SqlState) -> FailureReason {
         "3D000" => FailureReason::Login,
         "53300" => FailureReason::TooManyConnections,
         code if code.starts_with("53") => FailureReason::OutOfMemory,
-        "57014" => FailureReason::Timeout,
+        "57014" | "55P03" => FailureReason::Timeout,
         "57P01" | "57P02" | "57P05" => FailureReason::ConnectionLost,
         "57P03" => FailureReason::Unreachable,
         _ => FailureReason::Error,
@@ -192,10 +194,16 @@ impl Connection {
             canceller,
             reads_raw,
             locks_sql: locks_sql(version),
-            settings: Settings { statement_timeout: true, work_mem: true, jit: true },
+            settings: Settings {
+                statement_timeout: true,
+                lock_timeout: true,
+                work_mem: true,
+                jit: true,
+            },
             facts: Facts::default(),
             is_utf8,
             polls: 0,
+            busy: None,
             awaited_relations: Vec::new(),
             opened_at,
             counts_waits: None,
@@ -205,6 +213,14 @@ impl Connection {
     /// When we began to connect, on our clock. A backend that is older was not started for us.
     pub fn opened_at(&self) -> Timestamp {
         self.opened_at
+    }
+
+    /// For how long the last poll kept the server busy with the lock table, a repetition included,
+    /// whether or not a sample came of it. By the server's own clock, so that a slow network, a busy
+    /// exporter or a wait for somebody's catalog lock does not count. `None` where nothing is known.
+    /// The count of entries, another pass at every 15th poll, is left out.
+    pub fn busy(&self) -> Option<Duration> {
+        self.busy
     }
 
     /// What is known so far of the server behind this connection.
@@ -218,6 +234,7 @@ impl Connection {
     ///
     /// After an error, [`Connection::is_usable`] says whether to go on with this connection.
     pub async fn fetch_sample(&mut self, limit: Duration) -> Result<Sample, PollError> {
+        self.busy = None;
         let sample = self.fetch_once(limit).await?;
         let mut awaited: Vec<u32> = sample
             .other_locks
@@ -293,6 +310,10 @@ impl Connection {
             Err(error) if is_of_console(&error) => return Err(PollError::Answer),
             begun => decode_begin(&begun?)?,
         };
+        // It read until the server stopped it. One that waited was stopped sooner, by `lock_timeout`.
+        if locks.as_ref().is_err_and(|error| error.code() == Some(&SqlState::QUERY_CANCELED)) {
+            self.add_busy(until_read.min(limit));
+        }
         let (advisory, other_locks) = row::decode_locks(&locks?)?;
         // From here on the lock table is safe. What the server could not tell in time is unknown;
         // a connection that broke meanwhile is a failed poll.
@@ -313,14 +334,16 @@ impl Connection {
             None => None,
         };
         known(ended)?;
+        // The server says it with activity. Without that, the answer came later than the table was
+        // read, and the time since before the poll's own moment is a bound.
+        let read_at = activity_began.unwrap_or_else(|| begun.at.after(until_read));
+        self.add_busy(read_at.since(begun.at));
         Ok(Sample {
             at: begun.at,
             // Somewhere within the first round trip; its middle is off by half of it at most.
             at_local: sent_at.after(round_trip / 2),
             round_trip,
-            // The server says it with activity. Without that, the answer came later than the table
-            // was read, and the time since before the poll's own moment is a bound.
-            read_at: activity_began.unwrap_or_else(|| begun.at.after(until_read)),
+            read_at,
             own_pid: begun.own_pid,
             in_recovery: begun.in_recovery,
             advisory,
@@ -329,6 +352,10 @@ impl Connection {
             prepared,
             table_entries,
         })
+    }
+
+    fn add_busy(&mut self, time: Duration) {
+        self.busy = Some(self.busy.unwrap_or_default() + time);
     }
 
     /// Reads [`Facts`]. Not part of a poll: a failure leaves them unknown.
@@ -352,6 +379,7 @@ impl Connection {
         let brought: Vec<&str> = row.try_get(4)?;
         self.settings = Settings {
             statement_timeout: !brought.contains(&"statement_timeout"),
+            lock_timeout: !brought.contains(&"lock_timeout"),
             work_mem: !brought.contains(&"work_mem"),
             jit: !brought.contains(&"jit"),
         };
@@ -548,6 +576,12 @@ impl Settings {
         if self.statement_timeout {
             sql.push_str(&format!("SET LOCAL statement_timeout = {}; ", limit.as_millis().max(1)));
         }
+        if self.lock_timeout {
+            // Sooner than the limit of the statement, so that the one that fires tells whether the
+            // server worked or waited.
+            let patience = limit * 3 / 4;
+            sql.push_str(&format!("SET LOCAL lock_timeout = {}; ", patience.as_millis().max(1)));
+        }
         if self.work_mem {
             // With the default 4 MB the lock table goes through a temporary file from about
             // 20,000 rows on, at every poll.
@@ -613,10 +647,12 @@ fn aside_limit() -> String {
     format!("SET LOCAL statement_timeout = {}", ASIDE_LIMIT.as_millis())
 }
 
-/// The statement ran into its limit, or stands behind one that did in the same transaction.
+/// The statement ran into one of its limits, or stands behind one that did in the same transaction.
 fn is_survivable(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|state| {
-        *state == SqlState::QUERY_CANCELED || *state == SqlState::IN_FAILED_SQL_TRANSACTION
+        *state == SqlState::QUERY_CANCELED
+            || *state == SqlState::LOCK_NOT_AVAILABLE
+            || *state == SqlState::IN_FAILED_SQL_TRANSACTION
     })
 }
 
@@ -672,12 +708,13 @@ mod tests {
 
     #[test]
     fn settings_that_the_role_brings_are_left_to_it() {
-        let all = Settings { statement_timeout: true, work_mem: true, jit: true };
-        assert!(
-            all.render_begin(Duration::from_secs(5), false)
-                .contains("SET LOCAL statement_timeout = 5000;")
-        );
-        let none = Settings { statement_timeout: false, work_mem: false, jit: false };
+        let all =
+            Settings { statement_timeout: true, lock_timeout: true, work_mem: true, jit: true };
+        let begin = all.render_begin(Duration::from_secs(5), false);
+        assert!(begin.contains("SET LOCAL statement_timeout = 5000;"), "{begin}");
+        assert!(begin.contains("SET LOCAL lock_timeout = 3750;"), "{begin}");
+        let none =
+            Settings { statement_timeout: false, lock_timeout: false, work_mem: false, jit: false };
         let begin = none.render_begin(Duration::from_secs(5), false);
         assert_eq!(begin.matches("SET").count(), BEGIN.matches("SET").count(), "{begin}");
     }

@@ -9,6 +9,6 @@ SELECT current_setting('server_version'),
        (SELECT system_identifier::text FROM pg_control_system()),
        ARRAY(SELECT name FROM pg_show_all_settings()
              WHERE source IN ('user', 'database user', 'client') AND setting <> '0'
-               AND name IN ('statement_timeout', 'work_mem', 'jit')),
+               AND name IN ('statement_timeout', 'lock_timeout', 'work_mem', 'jit')),
        current_setting('tcp_keepalives_idle')::int8,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8

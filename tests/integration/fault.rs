@@ -254,6 +254,61 @@ async fn poll_past_a_lock_on(catalog: &str) {
     assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
 }
 
+/// Looked up again only after a change to what it tells; then whoever polls has to wait.
+#[tokio::test]
+async fn a_locked_catalog_of_functions_fails_polls_at_their_limit_and_is_over_when_it_is_over() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    // Every database has a catalog of functions of its own; ours is the exporter's.
+    let observer = postgres.session_in("postgres", "observer").await;
+    let change = postgres.session_in("postgres", "change").await;
+    let lock = postgres.session_in("postgres", "lock").await;
+    // By the share of the time that is the default.
+    let exporter = Exporter::serve(&[
+        "--dsn",
+        &postgres.dsn("postgres"),
+        "--poll.interval",
+        "100ms",
+        "--poll.timeout",
+        "400ms",
+    ])
+    .await;
+    exporter.scrape_fresh().await;
+    let waits = format!("SELECT count(*) FROM pg_locks WHERE pid = {} AND NOT granted", lock.pid());
+    // Asked before, so that this session knows the functions it takes. A new one would hang.
+    assert_eq!(observer.value(&waits).await.as_deref(), Some("0"));
+    let sql = "BEGIN; LOCK TABLE pg_catalog.pg_proc IN ACCESS EXCLUSIVE MODE";
+    change.run(sql).await;
+    change.run("ALTER FUNCTION pg_catalog.pg_lock_status() COST 2").await;
+    let next = lock.start(sql);
+    eventually("the next one waits for the lock", async || {
+        assert_eq!(observer.value(&waits).await.as_deref(), Some("1"));
+    })
+    .await;
+    // The next one has the lock before any poll can come in between.
+    change.run("COMMIT").await;
+    next.finish().await;
+    eventually("polls fail, at their own limit, and the interval stays", async || {
+        let scrape = exporter.scrape().await;
+        assert_blind(&scrape);
+        assert!(failures_for(&scrape, "timeout") >= 4.0);
+        // The server waits and does not work.
+        scrape.sample("pg_advisory_poll_interval_seconds").is(0.1);
+    })
+    .await;
+    let answer = tokio::time::timeout(Duration::from_secs(1), exporter.scrape()).await;
+    answer.expect("nobody waits for the server");
+
+    lock.run("ROLLBACK").await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+    assert_eq!(failures(&scrape), failures_for(&scrape, "timeout"), "{}", exporter.log());
+    assert_eq!(count_ours(&observer).await, 1);
+    assert_eq!(exporter.logged(&["polling the server"]).len(), 2, "{}", exporter.log());
+    assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
+}
+
 #[tokio::test]
 async fn a_server_that_hangs_is_down_soon_and_gets_no_second_connection() {
     require!(Postgres);

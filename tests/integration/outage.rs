@@ -4,28 +4,36 @@
 //! many connections it costs, and that it is over when it is over.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::net::TcpListener;
 
 use crate::support::exporter::{now, unix_seconds};
 use crate::support::files::Files;
+use crate::support::network::{Conduct, Network};
+use crate::support::process::Frozen;
 use crate::support::{
     Exporter, Postgres, Scrape, Tool, eventually, eventually_within, exporter, locks, require,
 };
 
+/// In kilobytes.
 fn resident(exporter: &Exporter) -> u64 {
+    status(exporter, "VmRSS:")
+}
+
+fn threads(exporter: &Exporter) -> u64 {
+    status(exporter, "Threads:")
+}
+
+fn status(exporter: &Exporter, key: &str) -> u64 {
     let status =
         fs::read_to_string(format!("/proc/{}/status", exporter.id())).expect("it is alive");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is told");
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it is told");
     line.split_whitespace().next().expect("a number").parse().expect("a number")
 }
 
@@ -167,58 +175,47 @@ async fn two_hundred_thousand_rows_cost_bounded_memory_and_stretch_the_interval(
     .await;
 }
 
-/// A network that at some time swallows what it is given, without a word to either side.
-struct Swallower {
-    address: SocketAddr,
-    swallows: Arc<AtomicBool>,
-    open: Arc<AtomicUsize>,
-    accepting: AbortHandle,
+#[tokio::test]
+async fn a_lock_table_that_is_never_read_in_time_gets_no_more_than_its_share_of_polls() {
+    require!(Postgres);
+    let postgres = Postgres::builder().setting("max_locks_per_transaction", 2000).start().await;
+    let dsn = postgres.dsn("postgres");
+    let exporter =
+        Exporter::serve(&["--dsn", &dsn, "--poll.interval", "50ms", "--poll.timeout", "20ms"])
+            .await;
+    eventually("a small lock table is read in time", async || {
+        exporter.scrape().await.sample("pg_advisory_up").is(1.0);
+    })
+    .await;
+    let holder = postgres.session("greedy").await;
+    holder.run("SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 150000) AS n").await;
+    eventually("polls that fail are spread as those that succeed", async || {
+        let scrape = exporter.scrape().await;
+        assert_down(&scrape, "timeout");
+        // By default 2 %, and each keeps the server busy for as long as it may.
+        scrape.sample("pg_advisory_poll_interval_seconds").is(1.0);
+        scrape.sample("pg_advisory_poll_interval_configured_seconds").is(0.05);
+    })
+    .await;
+
+    holder.run("SELECT pg_advisory_unlock_all()").await;
+    eventually("polls are quick again", async || {
+        let scrape = exporter.scrape().await;
+        assert_fresh(&scrape);
+        assert!(scrape.sample("pg_advisory_poll_interval_seconds").value() < 1.0);
+    })
+    .await;
 }
 
-impl Swallower {
-    async fn start(postgres: &Postgres) -> Swallower {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it listens");
-        let (swallows, open) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let server = postgres.port();
-        let (flag, count) = (swallows.clone(), open.clone());
-        let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (flag, count) = (flag.clone(), count.clone());
-                tokio::spawn(async move {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    let server =
-                        TcpStream::connect(("127.0.0.1", server)).await.expect("it is there");
-                    let (client_in, client_out) = client.into_split();
-                    let (server_in, server_out) = server.into_split();
-                    // Both ends go when one does.
-                    tokio::select! {
-                        () = pass(client_in, server_out, &flag) => {}
-                        () = pass(server_in, client_out, &flag) => {}
-                    }
-                    count.fetch_sub(1, Ordering::Relaxed);
-                });
-            }
-        });
-        Swallower { address, swallows, open, accepting: accepting.abort_handle() }
-    }
-}
-
-impl Drop for Swallower {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: &AtomicBool) {
-    let mut buffer = [0; 8192];
-    while let Ok(length) = from.read(&mut buffer).await {
-        if length == 0
-            || (!swallows.load(Ordering::Relaxed) && to.write_all(&buffer[..length]).await.is_err())
-        {
-            return;
-        }
-    }
+/// Of little patience, so that what hangs is soon noticed.
+async fn watch_through(network: &Network) -> Exporter {
+    let exporter = Exporter::watching(&network.dsn("postgres"))
+        .argument("--poll.timeout")
+        .argument("500ms")
+        .start()
+        .await;
+    exporter.scrape_fresh().await;
+    exporter
 }
 
 #[tokio::test]
@@ -226,16 +223,10 @@ async fn a_network_that_swallows_everything_is_noticed_and_left_when_it_works_ag
     require!(Postgres);
     let postgres = Postgres::start().await;
     let _holder = postgres.holds("pod-a", "42").await;
-    let network = Swallower::start(&postgres).await;
-    let dsn = format!(
-        "host=127.0.0.1 port={} user=postgres dbname=postgres connect_timeout=2",
-        network.address.port()
-    );
-    let exporter =
-        Exporter::watching(&dsn).argument("--poll.timeout").argument("500ms").start().await;
-    exporter.scrape_fresh().await;
+    let network = Network::start(&postgres).await;
+    let exporter = watch_through(&network).await;
     let before = resident(&exporter);
-    network.swallows.store(true, Ordering::Relaxed);
+    network.behave(Conduct::Swallow);
     eventually("the poll is given up, and so are connects", async || {
         let scrape = exporter.scrape().await;
         assert_down(&scrape, "timeout");
@@ -243,9 +234,9 @@ async fn a_network_that_swallows_everything_is_noticed_and_left_when_it_works_ag
     })
     .await;
     // The one that is being made, and one that says that nobody waits any more.
-    assert!(network.open.load(Ordering::Relaxed) <= 2);
+    assert!(network.open() <= 2);
     assert!(resident(&exporter) < before + 20_000);
-    network.swallows.store(false, Ordering::Relaxed);
+    network.behave(Conduct::Pass);
     // What was swallowed stays so: the connect that hangs ends when its socket is given up.
     eventually_within(Duration::from_secs(150), "it is back", async || {
         let scrape = exporter.scrape().await;
@@ -253,6 +244,136 @@ async fn a_network_that_swallows_everything_is_noticed_and_left_when_it_works_ag
         scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_network_that_drips_is_an_answer_too_late_over_one_connection() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let network = Network::start(&postgres).await;
+    let exporter = watch_through(&network).await;
+    let before = resident(&exporter);
+    network.behave(Conduct::Drip);
+    eventually("the answer is given up", async || {
+        assert_down(&exporter.scrape().await, "timeout");
+        // The one that is being made, the one that was left, and what says that nobody waits.
+        assert!(network.open() <= 3, "{} connections", network.open());
+    })
+    .await;
+    assert!(resident(&exporter) < before + 20_000);
+    network.behave(Conduct::Pass);
+    eventually_within(Duration::from_secs(60), "it is back", async || {
+        let scrape = exporter.scrape().await;
+        assert_fresh(&scrape);
+        scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+        assert_eq!(network.open(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_of_an_answer_is_told_once_and_made_again() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let network = Network::start(&postgres).await;
+    let exporter = watch_through(&network).await;
+    network.behave(Conduct::BreakOff);
+    eventually("every answer is half of one", async || {
+        let scrape = exporter.scrape().await;
+        assert_down(&scrape, "connection_lost");
+        let failures = scrape.sample("pg_advisory_poll_failures_total").values();
+        assert!(failures.iter().sum::<f64>() >= 4.0, "{failures:?}");
+        assert!(network.open() <= 1, "{} connections", network.open());
+    })
+    .await;
+    network.behave(Conduct::Pass);
+    eventually_within(Duration::from_secs(60), "it is back", async || {
+        let scrape = exporter.scrape().await;
+        assert_fresh(&scrape);
+        scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+    })
+    .await;
+    assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
+}
+
+#[tokio::test]
+async fn another_cluster_at_the_same_address_has_none_of_the_holds_of_the_first() {
+    require!(Postgres);
+    let first = Postgres::start().await;
+    let second = Postgres::builder().another_cluster().start().await;
+    let _holders = (first.holds("pod-a", "42").await, second.holds("pod-b", "43").await);
+    let network = Network::start(&first).await;
+    let exporter = watch_through(&network).await;
+    exporter.scrape().await.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+
+    network.lead_to(&second);
+    network.behave(Conduct::BreakOff);
+    eventually("the first is gone", async || {
+        exporter.scrape().await.sample("pg_advisory_up").is(0.0);
+    })
+    .await;
+    network.behave(Conduct::Pass);
+    let scrape = eventually_within(Duration::from_secs(60), "the second is polled", async || {
+        let scrape = exporter.scrape().await;
+        assert_fresh(&scrape);
+        let told = exporter.logged(&["level=warn", "another cluster answers under this name"]);
+        assert_eq!(told.len(), 1);
+        scrape
+    })
+    .await;
+    scrape.sample("pg_advisory_lock_holders").with("key", "42").absent();
+    let holders = scrape.sample("pg_advisory_lock_holders").with("key", "43");
+    holders.with("application_name", "pod-b").is(1.0);
+    // A counter goes on, whatever it counted.
+    scrape.sample("pg_advisory_lock_acquisitions_observed_total").with("key", "42").present();
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_during_the_first_connect_is_waited_for_over_one_connection() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let observer = postgres.session_in("postgres", "observer").await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let network = Network::start(&postgres).await;
+    let frozen = Frozen::freeze(&[postgres.process_id()]);
+    let exporter = Exporter::watching(&network.dsn("postgres")).start().await;
+    eventually("the time of three connects went by", async || {
+        let scrape = exporter.scrape().await;
+        assert_down(&scrape, "unreachable");
+        let failures = scrape.sample("pg_advisory_poll_failures_total");
+        assert!(failures.with("reason", "unreachable").value() >= 3.0);
+    })
+    .await;
+    assert_eq!(network.accepted(), 1);
+    drop(frozen);
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'locks'";
+    assert_eq!(observer.value(ours).await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_host_whose_name_nobody_knows_is_told_once_and_costs_no_thread_more_each_time() {
+    let exporter =
+        Exporter::watching("host=nobody-is-here.invalid user=u connect_timeout=2").start().await;
+    let tries = async |least: f64| {
+        eventually_within(Duration::from_secs(60), "it has tried", async || {
+            let scrape = exporter.scrape().await;
+            assert_down(&scrape, "unreachable");
+            assert!(scrape.sample("pg_advisory_polls_total").value() >= least);
+        })
+        .await;
+        (resident(&exporter), threads(&exporter))
+    };
+    let (memory, before) = tries(2.0).await;
+    let (memory_after, after) = tries(6.0).await;
+    // A name is asked for on a thread of its own, of which there is one at a time.
+    assert!(after <= before + 1, "{before} threads, then {after}");
+    assert!(memory_after < memory + 20_000, "{memory} kB, then {memory_after} kB");
+    let told = exporter.logged(&["level=warn", "nobody-is-here.invalid"]);
+    assert_eq!(told.len(), 1, "{}", exporter.log());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use pg_locks_exporter::cli;
 
 use crate::support::exporter::locks;
 use crate::support::process::{Outcome, run};
-use crate::support::{Exporter, Postgres, Scrape, eventually, require};
+use crate::support::{Exporter, Postgres, Scrape, Session, eventually, require};
 
 async fn check(dsn: &str, more: &[&str]) -> Outcome {
     let mut command = locks(&["check", "--privileges", "--dsn", dsn]);
@@ -133,4 +133,42 @@ async fn a_right_that_comes_goes_and_comes_is_told_each_time_it_goes() {
         holders.with("application_name", "pod-a").with("state", "idle").is(1.0);
         operator.run("REVOKE pg_read_all_stats FROM \"wat\"\"cher\"").await;
     }
+}
+
+#[tokio::test]
+async fn a_role_that_may_use_reserved_connections_gets_in_where_all_others_are_taken() {
+    require!(Postgres);
+    // Older servers do not know the setting and would not start.
+    if Postgres::start().await.major_version() < 16 {
+        return;
+    }
+    let postgres = Postgres::builder()
+        .setting("max_connections", 6)
+        .setting("superuser_reserved_connections", 1)
+        .setting("reserved_connections", 2)
+        .start()
+        .await;
+    let admin = postgres.session("admin").await;
+    admin
+        .run(
+            "CREATE ROLE watcher LOGIN IN ROLE pg_monitor, pg_use_reserved_connections; \
+             CREATE ROLE pod LOGIN",
+        )
+        .await;
+    let dsn = |role: &str| format!("postgresql://{role}@127.0.0.1:{}/app", postgres.port());
+    let _pods = (
+        Session::connect(&dsn("pod"), "pod-a").await,
+        Session::connect(&dsn("pod"), "pod-b").await,
+    );
+    let ordinary = Exporter::watching(&dsn("pod")).start().await;
+    eventually("one without the privilege is turned away", async || {
+        let scrape = ordinary.scrape().await;
+        scrape.sample("pg_advisory_up").is(0.0);
+        let failures = scrape.sample("pg_advisory_poll_failures_total");
+        assert!(failures.with("reason", "too_many_connections").value() >= 1.0);
+    })
+    .await;
+    let exporter = Exporter::watching(&dsn("watcher")).start().await;
+    exporter.scrape_fresh().await.sample("pg_advisory_up").is(1.0);
+    assert_eq!(exporter.logged(&["level=warn"]), [""; 0]);
 }

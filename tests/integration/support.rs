@@ -14,6 +14,7 @@ pub mod exporter;
 pub mod files;
 pub mod fleet;
 pub mod http;
+pub mod network;
 pub mod pgbouncer;
 pub mod port;
 pub mod postgres;

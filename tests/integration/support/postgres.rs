@@ -39,7 +39,7 @@ impl Postgres {
 
     /// Begins a server with settings of its own.
     pub fn builder() -> Builder {
-        Builder { settings: Vec::new(), hba: Vec::new(), files: Vec::new() }
+        Builder::default()
     }
 
     /// A connection string over loopback.
@@ -200,7 +200,9 @@ impl Postgres {
 }
 
 /// A server about to start.
+#[derive(Default)]
 pub struct Builder {
+    is_another_cluster: bool,
     settings: Vec<(String, String)>,
     hba: Vec<String>,
     files: Vec<(String, String)>,
@@ -225,14 +227,23 @@ impl Builder {
         self
     }
 
+    /// Sets up a cluster with an identifier of its own. All others of a version are copies of one.
+    pub fn another_cluster(mut self) -> Builder {
+        self.is_another_cluster = true;
+        self
+    }
+
     /// Starts the server and waits until it welcomes sessions.
     pub async fn start(self) -> Postgres {
         let binaries = find_binaries()
             .unwrap_or_else(|| panic!("PostgreSQL is not installed: begin the test with require!"));
-        let template = make_template(&binaries);
         let home = make_home();
         let data = home.path().join("data");
-        copy_folder(&template, &data).expect("the template can be copied");
+        if self.is_another_cluster {
+            set_up_cluster(&binaries, home.path(), &data);
+        } else {
+            copy_folder(&make_template(&binaries), &data).expect("the template can be copied");
+        }
         let port = Port::reserve();
         self.configure(&data, home.path(), port.number());
         let mut postgres = Postgres { process: None, port, binaries, home };
@@ -329,19 +340,24 @@ fn make_template(binaries: &Path) -> PathBuf {
     // Made where the unprivileged user may enter, then copied to where `cargo clean` finds it.
     let home = make_home();
     let data = home.path().join("data");
-    let mut initdb = unprivileged_command(&binaries.join("initdb"), home.path());
-    initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-    // The smallest log segments: they are most of what a test would copy.
-    initdb.args(["--no-sync", "--wal-segsize=1", "-D"]).arg(&data);
-    run(&mut initdb, "");
-    let mut single = unprivileged_command(&binaries.join("postgres"), home.path());
-    single.args(["--single", "-F", "-D"]).arg(&data).arg("postgres");
-    run(&mut single, "CREATE DATABASE app\nCREATE DATABASE app2\n");
+    set_up_cluster(binaries, home.path(), &data);
     let unfinished = template.with_extension("unfinished");
     let _ = fs::remove_dir_all(&unfinished);
     copy_folder(&data, &unfinished).expect("the target folder can be written");
     fs::rename(&unfinished, &template).expect("a name beside it is free");
     template
+}
+
+/// Makes a cluster with the databases of the test bed.
+fn set_up_cluster(binaries: &Path, home: &Path, data: &Path) {
+    let mut initdb = unprivileged_command(&binaries.join("initdb"), home);
+    initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+    // The smallest log segments: they are most of what a test would copy.
+    initdb.args(["--no-sync", "--wal-segsize=1", "-D"]).arg(data);
+    run(&mut initdb, "");
+    let mut single = unprivileged_command(&binaries.join("postgres"), home);
+    single.args(["--single", "-F", "-D"]).arg(data).arg("postgres");
+    run(&mut single, "CREATE DATABASE app\nCREATE DATABASE app2\n");
 }
 
 fn run(command: &mut Command, input: &str) -> Output {
