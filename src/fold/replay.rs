@@ -93,7 +93,10 @@ struct Replay {
     registry: Arc<Registry>,
     fold: Fold,
     view: View,
+    /// The server's clock.
     now: Timestamp,
+    /// Ours.
+    now_local: Timestamp,
 }
 
 impl Replay {
@@ -106,7 +109,8 @@ impl Replay {
         fold.observe_names(Names { databases: [(APP, app)].into(), ..Names::default() });
         let polls = Polls { interval: SECOND, ..Polls::default() };
         let view = View { server: "orders-1".into(), polls, ..View::default() };
-        Self { registry, fold, view, now: Timestamp::from_unix_micros(0) }
+        let now = Timestamp::from_unix_micros(0);
+        Self { registry, fold, view, now, now_local: now }
     }
 
     /// With every rule likely to find something.
@@ -130,15 +134,24 @@ impl Replay {
     }
 
     fn pass(&mut self, time: Duration) {
-        let micros = i64::try_from(time.as_micros()).unwrap();
-        self.now = Timestamp::from_unix_micros(self.now.unix_micros() + micros);
+        let seconds = i64::try_from(time.as_secs()).unwrap();
+        self.jump(seconds, seconds);
+    }
+
+    /// The server's clock and ours move by so many seconds, each for itself.
+    fn jump(&mut self, server: i64, ours: i64) {
+        let moved = |time: Timestamp, seconds: i64| {
+            Timestamp::from_unix_micros(time.unix_micros() + seconds * 1_000_000)
+        };
+        self.now = moved(self.now, server);
+        self.now_local = moved(self.now_local, ours);
     }
 
     fn observe(&mut self, advisory: Vec<KeyGroup>, backends: Option<Vec<Backend>>) -> Sample {
         let (other_locks, prepared) = prepared_of(&advisory);
         let sample = Sample {
             at: self.now,
-            at_local: self.now,
+            at_local: self.now_local,
             round_trip: Duration::ZERO,
             read_at: self.now,
             own_pid: Pid(1),
@@ -177,11 +190,11 @@ impl Replay {
     fn render(&self) -> String {
         let process = Process {
             registry: &self.registry,
-            registry_read_at: self.now,
+            registry_read_at: self.now_local,
             registry_is_current: true,
             config: None,
         };
-        let families = collect_families(process, [&self.view], self.now);
+        let families = collect_families(process, [&self.view], self.now_local);
         let exposition = render_families(&families, Format::Text);
         assert_eq!(exposition.dropped, 0, "a series came twice");
         exposition.text
@@ -508,6 +521,19 @@ fn check_bounds(counters: &Counters) -> TestCaseResult {
     Ok(())
 }
 
+/// No time that passed is negative or no number.
+fn check_ages(text: &str) -> TestCaseResult {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').expect("a value");
+        let name = series.split('{').next().expect("a name");
+        let is_moment = name.ends_with("_timestamp_seconds");
+        let is_difference = name == "pg_advisory_clock_offset_seconds";
+        let value: f64 = value.parse().expect("a number");
+        prop_assert!(value >= 0.0 || is_moment || is_difference, "{}", line);
+    }
+    Ok(())
+}
+
 /// An armed lock always has a number of holders: theirs, or 0.
 fn check_armed(replay: &Replay, text: &str) -> TestCaseResult {
     let picture = replay.picture();
@@ -602,6 +628,29 @@ proptest! {
             let text = replay.render();
             check_armed(&replay, &text)?;
             check_sums(&replay, &text)?;
+        }
+    }
+
+    #[test]
+    fn clocks_that_jump_lose_no_row_and_take_nothing_back(
+        polls in prop::collection::vec((any::<RandomPoll>(), 0..12_usize, 0..12_usize), 1..25)
+    ) {
+        // In seconds; mostly none.
+        const JUMPS: [i64; 6] = [-100_000_000, -3_600, -2, 2, 3_600, 100_000_000];
+        let mut replay = Replay::strict();
+        for (poll, server, ours) in &polls {
+            let jump = |index: &usize| JUMPS.get(*index).copied().unwrap_or(0);
+            replay.jump(jump(server), jump(ours));
+            let mut before = Counters::clone(&replay.view.counters);
+            let (_, sample) = replay.observe_random(poll);
+            check_rows(&sample, replay.picture())?;
+            keep_present(&mut before, replay.picture());
+            check_counters(&before, &replay.view.counters)?;
+            check_bounds(&replay.view.counters)?;
+            check_findings(replay.picture())?;
+            let text = replay.render();
+            check_sums(&replay, &text)?;
+            check_ages(&text)?;
         }
     }
 
