@@ -13,12 +13,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use crate::support::clock::Clock;
 use crate::support::exporter::{now, unix_seconds};
 use crate::support::files::Files;
 use crate::support::network::{Conduct, Network};
 use crate::support::process::Frozen;
 use crate::support::{
-    Exporter, Postgres, Scrape, Tool, eventually, eventually_within, exporter, locks, require,
+    Exporter, Postgres, Scrape, eventually, eventually_within, exporter, locks, require,
 };
 
 /// In kilobytes.
@@ -465,47 +466,47 @@ impl Drop for Unmount<'_> {
     }
 }
 
+/// Until the picture is of the time after a jump.
+async fn offset(exporter: &Exporter, expected: f64) -> Scrape {
+    eventually_within(Duration::from_secs(60), "the clock is seen to have jumped", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(1.0);
+        let offset = scrape.sample("pg_advisory_clock_offset_seconds").value();
+        assert!((offset - expected).abs() < 30.0, "{offset} instead of {expected}");
+        scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+        scrape
+    })
+    .await
+}
+
+/// What is known of the ages of the only holder and the only waiter is no nonsense.
+async fn assert_ages(exporter: &Exporter, case: &str) {
+    let snapshot = exporter.snapshot().await;
+    let lock = &snapshot["locks"][0];
+    for (who, age) in [("holders", "seen_for_seconds"), ("waiters", "waited_seconds")] {
+        let age = lock[who][0][age].as_f64().unwrap_or_else(|| panic!("{case}: {lock}"));
+        assert!((0.0..600.0).contains(&age), "{who}: {age} s after {case}");
+    }
+}
+
 #[tokio::test]
 async fn a_clock_that_jumps_makes_no_age_negative_and_no_server_down() {
     require!(Postgres, Faketime);
     let postgres = Postgres::start().await;
     let holder = postgres.holds("pod-a", "42").await;
     let _waiter = postgres.waits("pod-b", "42").await;
-    let files = Files::new();
-    let time = files.write("time", "+0s\n");
+    let clock = Clock::new();
     let serve = exporter::serve(&["--dsn", &postgres.dsn("postgres"), "--poll.interval", "100ms"]);
     let mut command = locks(&[]);
     command.args(serve.get_args());
-    command
-        .env("LD_PRELOAD", Tool::Faketime.path())
-        .env("FAKETIME_TIMESTAMP_FILE", &time)
-        .env("FAKETIME_NO_CACHE", "1")
-        // Timers of the runtime are made of this clock, and no jump of the other one moves them.
-        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    clock.lend_to(&mut command);
     let exporter = Exporter::start(command).await;
-    let offset = async |expected: f64| {
-        eventually_within(Duration::from_secs(60), "the clock is seen to have jumped", async || {
-            let scrape = exporter.scrape().await;
-            scrape.sample("pg_advisory_up").is(1.0);
-            let offset = scrape.sample("pg_advisory_clock_offset_seconds").value();
-            assert!((offset - expected).abs() < 30.0, "{offset} instead of {expected}");
-            scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
-            scrape
-        })
-        .await
-    };
-    offset(0.0).await;
-    let polls = offset(0.0).await.sample("pg_advisory_polls_total").value();
-    for (jump, expected) in [("+3600s", -3600.0), ("-7200s", 7200.0), ("+0s", 0.0)] {
-        files.write("time", &format!("{jump}\n"));
-        let scrape = offset(expected).await;
+    let polls = offset(&exporter, 0.0).await.sample("pg_advisory_polls_total").value();
+    for (jump, expected) in [(3600, -3600.0), (-7200, 7200.0), (0, 0.0)] {
+        clock.set(jump);
+        let scrape = offset(&exporter, expected).await;
         assert!(scrape.sample("pg_advisory_polls_total").value() > polls);
-        let snapshot = exporter.snapshot().await;
-        let lock = &snapshot["locks"][0];
-        for (who, age) in [("holders", "seen_for_seconds"), ("waiters", "waited_seconds")] {
-            let age = lock[who][0][age].as_f64().unwrap_or_else(|| panic!("{lock}"));
-            assert!((0.0..600.0).contains(&age), "{who}: {age} s after a jump of {jump}");
-        }
+        assert_ages(&exporter, &format!("a jump to {jump}")).await;
     }
     drop(holder);
     eventually("the next one holds it", async || {
@@ -513,4 +514,39 @@ async fn a_clock_that_jumps_makes_no_age_negative_and_no_server_down() {
         scrape.sample("pg_advisory_lock_holders").with("application_name", "pod-b").is(1.0);
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_jumps_is_polled_on_and_what_began_then_has_an_age() {
+    require!(Postgres, Faketime);
+    let clock = Clock::new();
+    let postgres = Postgres::builder().clock(&clock).start().await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let _waiter = postgres.waits("pod-b", "42").await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres")).start().await;
+    offset(&exporter, 0.0).await;
+    assert_ages(&exporter, "no jump").await;
+    // Who waited before a jump has waited for longer by the server's own account; what was set back
+    // began just now. What begins after it has its own age.
+    for (jump, key) in [(-7200, "43"), (3600, "44")] {
+        clock.set(jump);
+        #[expect(clippy::cast_precision_loss, reason = "a few hours")]
+        offset(&exporter, jump as f64).await;
+        let _holder = postgres.holds("pod-c", key).await;
+        let locks = eventually("a new hold is seen", async || {
+            let snapshot = exporter.snapshot().await;
+            let locks = snapshot["locks"].as_array().expect("a list").clone();
+            let keys: Vec<_> = locks.iter().map(|lock| lock["key"]["text"].clone()).collect();
+            assert_eq!(keys, ["42", key]);
+            locks
+        })
+        .await;
+        for (lock, limit) in locks.iter().zip([20_000.0, 60.0]) {
+            let held = lock["holders"][0]["seen_for_seconds"].as_f64().expect("an age");
+            assert!((0.0..limit).contains(&held), "after a jump to {jump}: {lock}");
+        }
+        let waited = locks[0]["waiters"][0]["waited_seconds"].as_f64().expect("an age");
+        assert!((0.0..20_000.0).contains(&waited), "after a jump to {jump}: {waited} s");
+    }
+    assert_eq!(exporter.logged(&["level=warn"]), [""; 0]);
 }

@@ -10,6 +10,7 @@
 pub mod alertmanager;
 pub mod authority;
 pub mod browser;
+pub mod clock;
 pub mod exporter;
 pub mod files;
 pub mod fleet;

@@ -14,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+use super::clock::Clock;
 use super::eventually;
 use super::port::Port;
 use super::process::{Process, give_away, make_home, unprivileged_command};
@@ -28,6 +29,7 @@ pub struct Postgres {
     process: Option<Process>,
     port: Port,
     binaries: PathBuf,
+    environment: Vec<(&'static str, String)>,
     home: TempDir,
 }
 
@@ -125,7 +127,7 @@ impl Postgres {
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "the server runs already");
         let mut command = unprivileged_command(&self.binaries.join("postgres"), self.home.path());
-        command.arg("-D").arg(self.data());
+        command.arg("-D").arg(self.data()).envs(self.environment.iter().cloned());
         let mut process = Process::start(command, &self.log_file(), "QUIT");
         let status_file = self.data().join("postmaster.pid");
         process
@@ -150,7 +152,8 @@ impl Postgres {
         self.start_again().await;
         let port = Port::reserve();
         let binaries = self.binaries.clone();
-        let mut standby = Postgres { process: None, port, binaries, home };
+        let environment = self.environment.clone();
+        let mut standby = Postgres { process: None, port, binaries, environment, home };
         let own = format!(
             "port = {}\nunix_socket_directories = '{}'\nprimary_conninfo = \
              'host=127.0.0.1 port={} user=postgres'\nhot_standby = on\n",
@@ -206,6 +209,7 @@ pub struct Builder {
     settings: Vec<(String, String)>,
     hba: Vec<String>,
     files: Vec<(String, String)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Builder {
@@ -224,6 +228,12 @@ impl Builder {
     /// Puts a file into the data folder that only the server may read, as a TLS key must be.
     pub fn file(mut self, name: &str, contents: &str) -> Builder {
         self.files.push((name.to_owned(), contents.to_owned()));
+        self
+    }
+
+    /// Lends the server a clock.
+    pub fn clock(mut self, clock: &Clock) -> Builder {
+        self.environment = clock.variables().into();
         self
     }
 
@@ -246,7 +256,8 @@ impl Builder {
         }
         let port = Port::reserve();
         self.configure(&data, home.path(), port.number());
-        let mut postgres = Postgres { process: None, port, binaries, home };
+        let environment = self.environment;
+        let mut postgres = Postgres { process: None, port, binaries, environment, home };
         postgres.start_again().await;
         postgres
     }
