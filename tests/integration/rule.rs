@@ -217,7 +217,7 @@ fn every_alert_says_how_urgent_it_is_and_of_which_lock_it_speaks() {
         {
             told.extend(["$labels.lock", "$labels.key", "$labels.datname"]);
         }
-        if name == "AdvisoryLockRegistryBroken" {
+        if name == "AdvisoryLockRegistryBroken" || name == "AdvisoryLockConfigurationBroken" {
             told = vec!["$labels.instance"];
         }
         for label in told {
