@@ -13,6 +13,7 @@ mod chain;
 mod check;
 mod dashboard;
 mod dashboard_types;
+mod debian;
 mod demo;
 mod deployment;
 mod encryption;
