@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::support::{Exporter, Postgres, Scrape, Session, exporter, prometheus, require};
+use crate::support::files::Files;
+use crate::support::process::run;
+use crate::support::{
+    Exporter, Postgres, Scrape, Session, eventually, exporter, locks, prometheus, require,
+};
 
 /// Defaults of the exporter: keys and application names that have series of their own.
 const LIMIT: usize = 100;
@@ -141,6 +145,75 @@ async fn a_thousand_hostile_names_neither_tear_the_scrape_nor_lose_a_session() {
     let snapshot = exporter.snapshot().await;
     let holders = snapshot["locks"][0]["holders"].as_array().expect("there are holders");
     assert_eq!(holders.len(), SESSIONS, "the snapshot folds nobody");
+}
+
+#[tokio::test]
+async fn names_that_never_come_again_are_bounded_or_rewritten_and_judged_all_the_same() {
+    const BATCH: usize = 30;
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let files = Files::new();
+    let registry = files
+        .write("registry.yaml", "defaults: { unregistered: { max_hold: 500ms } }\nlocks: []\n");
+    let start = async |name: &str, more: &str| {
+        let config = format!(
+            "poll: {{ interval: 100ms }}\nlimits: {{ applications: 20 }}\nservers: [{{ dsn: '{}' }}]\n{more}",
+            postgres.dsn("postgres")
+        );
+        let config = files.write(name, &config);
+        Exporter::serve(&["--config.file", &config, "--registry.file", &registry]).await
+    };
+    let plain = start("plain.yaml", "").await;
+    let rule = "applications: [{ match: '^(svc)-.*$', name: '$1' }]\n";
+    let rewriting = start("rewriting.yaml", rule).await;
+    let _nameless = [postgres.holds("", "7, 1").await, postgres.holds("", "7, 2").await];
+    // What a pool does between two clients.
+    let reset = postgres.session("").await;
+    reset.run("SET application_name = 'tenant'").await;
+    reset.run("DISCARD ALL").await;
+    reset.run("SELECT pg_advisory_lock(7, 3)").await;
+
+    let mut holders = Vec::new();
+    for batch in 0..10 {
+        holders.clear();
+        for number in 0..BATCH {
+            let name = format!("svc-{:x}-{number}", batch * 7919 + number);
+            holders.push(postgres.holds(&name, &format!("8, {number}")).await);
+        }
+        for exporter in [&plain, &rewriting] {
+            eventually("this batch is all there is", async || {
+                let scrape = exporter.scrape().await;
+                assert_eq!(sum(&scrape, "pg_advisory_lock_holders"), 33.0);
+                let last = exporter.snapshot().await.to_string().contains(&format!(
+                    "\"svc-{:x}-{}\"",
+                    batch * 7919 + BATCH - 1,
+                    BATCH - 1
+                ));
+                assert!(last, "the whole name is in the snapshot");
+                scrape.sample("pg_advisory_sessions").with("application_name", "(none)").is(3.0);
+            })
+            .await;
+        }
+        let scrape = plain.scrape_fresh().await;
+        let ever =
+            distinct_values(&scrape, "pg_advisory_lock_hold_seconds_total", "application_name");
+        // `other` and `(none)` come on top.
+        assert!(ever <= 22, "{ever} names in batch {batch}");
+    }
+    let scrape = plain.scrape_fresh().await;
+    scrape.sample("pg_advisory_sessions").with("application_name", "other").is(30.0);
+    scrape.sample("pg_advisory_folded_applications").is(30.0);
+    let scrape = rewriting.scrape_fresh().await;
+    scrape.sample("pg_advisory_sessions").with("application_name", "svc").is(30.0);
+    scrape.sample("pg_advisory_folded_applications").is(0.0);
+    eventually("those under other are held too long like all others", async || {
+        let scrape = plain.scrape().await;
+        let findings = scrape.sample("pg_advisory_lock_findings").with("finding", "held_too_long");
+        assert_eq!(findings.values().iter().sum::<f64>(), 33.0);
+    })
+    .await;
+    let text = run(locks(&["top", "--once", "--from", &plain.url()])).await;
+    assert!(text.stdout.contains(&format!("svc-{:x}-0", 9 * 7919)), "{}", text.stdout);
 }
 
 #[tokio::test]
