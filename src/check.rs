@@ -342,7 +342,7 @@ impl Figures {
         let holders = || locks.iter().flat_map(|lock| &lock.holders);
         let waiters = || locks.iter().flat_map(|lock| &lock.waiters);
         let seen_for = holders().map(|holder| holder.seen_for_seconds);
-        let waited = waiters().filter_map(|waiter| waiter.waited_seconds);
+        let waited = waiters().filter_map(|waiter| Some(waiter.waited()?.seconds));
         Self {
             holders: holders().count(),
             waiters: waiters().count(),

@@ -61,8 +61,8 @@ const HELD_SINCE: Family = gauge(
 );
 const WAITING_SINCE: Family = gauge(
     "pg_advisory_lock_waiting_since_timestamp_seconds",
-    "When the longest present wait began (pg_locks.waitstart, PostgreSQL 14 and later). Absent \
-     while nobody waits.",
+    "When the longest present wait began (pg_locks.waitstart). PostgreSQL 13 does not tell: there, \
+     since when it was seen. Absent while nobody waits.",
 );
 const CONTENDED_SINCE: Family = gauge(
     "pg_advisory_lock_contended_since_timestamp_seconds",
@@ -574,7 +574,7 @@ fn collect_locks(families: &mut Families, view: &View, picture: &Picture) {
         }
     }
     for lock in &picture.locks {
-        all.entry(&lock.label.series).or_default().observe(lock);
+        all.entry(&lock.label.series).or_default().observe(lock, picture);
     }
     for lock in &picture.free {
         all.entry(&lock.label.series).or_default().observe_findings(lock);
@@ -592,7 +592,7 @@ impl<'a> LockGauges<'a> {
         self.max_wait = Some(self.max_wait.map_or(max_wait, |limit| limit.min(max_wait)));
     }
 
-    fn observe(&mut self, lock: &'a Lock) {
+    fn observe(&mut self, lock: &'a Lock, picture: &Picture) {
         self.limit(lock.label.resolution.max_hold, lock.label.resolution.max_wait);
         for holder in &lock.holders {
             let labels =
@@ -609,7 +609,10 @@ impl<'a> LockGauges<'a> {
         for waiter in &lock.waiters {
             let labels = [&*waiter.session.application_label, waiter.mode.as_str()];
             self.waiters.entry(labels).or_default().insert(&waiter.id);
-            if let Some(since) = waiter.since_local {
+            // Seen once, without a beginning, it may have begun at any time.
+            let is_seen_for_long = waiter.seen_since < picture.at;
+            let seen_since = is_seen_for_long.then_some(waiter.seen_since_local);
+            if let Some(since) = waiter.since_local.or(seen_since) {
                 self.waiting_since = Some(oldest(self.waiting_since, since));
             }
             self.snapshot_age = self.snapshot_age.max(waiter.snapshot_age);

@@ -504,6 +504,10 @@ pub struct Waiter {
     /// The time since then.
     #[serde(default)]
     pub waited_seconds: Option<f64>,
+    /// The time since the first poll from which on every one saw it wait, in one statement or since
+    /// one moment: it waits for as long at least.
+    #[serde(default)]
+    pub seen_for_seconds: f64,
     /// Age of its snapshot, in transactions.
     #[serde(default)]
     pub xmin_age: Option<u32>,
@@ -519,6 +523,44 @@ pub struct Waiter {
     /// How many these are.
     #[serde(default)]
     pub roots_count: usize,
+}
+
+impl Waiter {
+    /// For how long it waits, as far as that is known.
+    pub fn waited(&self) -> Option<Waited> {
+        // Seen once, without a beginning, it may have begun at any time.
+        let seen = (self.seen_for_seconds > 0.0)
+            .then_some(Waited { seconds: self.seen_for_seconds, is_bound: true });
+        Waited::exact(self.waited_seconds).or(seen)
+    }
+}
+
+impl OtherWait {
+    /// For how long it waits, where the server tells.
+    pub fn waited(&self) -> Option<Waited> {
+        Waited::exact(self.waited_seconds)
+    }
+}
+
+/// The length of a wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Waited {
+    /// So long.
+    pub seconds: f64,
+    /// Or longer.
+    pub is_bound: bool,
+}
+
+impl Waited {
+    fn exact(seconds: Option<f64>) -> Option<Self> {
+        seconds.map(|seconds| Self { seconds, is_bound: false })
+    }
+
+    /// The longest that is known of these.
+    pub fn longest(waiters: &[Waiter]) -> Option<Self> {
+        let known = waiters.iter().filter_map(Waiter::waited);
+        known.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
 }
 
 /// Who waits for a lock of another type than advisory.

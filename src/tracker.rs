@@ -155,6 +155,13 @@ pub struct Wait {
     pub first_seen: Timestamp,
     /// The last successful poll before that, which did not.
     pub not_before: Option<Timestamp>,
+    /// When the statement that waits began, where activity tells.
+    statement: Option<Timestamp>,
+    /// The first poll from which on every one saw it wait, in the same statement or since the same
+    /// `waitstart`.
+    pub seen_since: Timestamp,
+    /// The same on our clock.
+    pub seen_since_local: Timestamp,
 }
 
 /// What proves that a lock is held by the session, or by a transaction.
@@ -415,6 +422,9 @@ impl Tracker {
                     start_local: group.wait_start.map(|start| sample.local(start)),
                     first_seen: sample.at,
                     not_before: self.previous,
+                    statement: session.active_since,
+                    seen_since: sample.at,
+                    seen_since_local: sample.at_local,
                 };
                 let wait = match before.get(&id).filter(|known| known.is_same(&seen)) {
                     Some(known) => known.continued(&seen),
@@ -655,6 +665,8 @@ struct Session {
     application_name: Option<Arc<str>>,
     /// Whatever it holds it has held since this moment, for certain (rule 8).
     held_since: Option<Timestamp>,
+    /// When its statement began, if it did before the poll.
+    active_since: Option<Timestamp>,
     /// Idle outside a transaction since before the poll began.
     idle: bool,
     /// Idle in a failed transaction since before the poll began.
@@ -679,6 +691,7 @@ impl Sessions {
                     backend_start: backend.backend_start,
                     application_name: backend.application_name.clone(),
                     held_since: since.filter(|_| rests),
+                    active_since: since.filter(|_| backend.state == State::Active),
                     idle: since.is_some() && backend.state == State::Idle,
                     aborted: since.is_some() && backend.state == State::IdleInTransactionAborted,
                     prepared: false,
@@ -911,12 +924,19 @@ impl Wait {
     }
 
     fn continued(&self, seen: &Self) -> Self {
+        // Without a `waitstart` whoever gave up and asked anew looks like who has waited all along.
+        let is_same =
+            self.start.is_some() || (self.statement.is_some() && self.statement == seen.statement);
+        let since = if is_same { self } else { seen };
         Self {
             backend_start: self.backend_start.or(seen.backend_start),
             start: self.start.or(seen.start),
             start_local: self.start_local.or(seen.start_local),
             first_seen: self.first_seen,
             not_before: self.not_before,
+            statement: seen.statement,
+            seen_since: since.seen_since,
+            seen_since_local: since.seen_since_local,
         }
     }
 }

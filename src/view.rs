@@ -260,6 +260,10 @@ pub struct Waiter {
     pub since: Option<Timestamp>,
     /// The same on our clock.
     pub since_local: Option<Timestamp>,
+    /// Every poll since this one has seen it wait, in one statement or since one `waitstart`.
+    pub seen_since: Timestamp,
+    /// The same on our clock.
+    pub seen_since_local: Timestamp,
     /// Age of its snapshot, in transactions: what it keeps vacuum from removing.
     pub snapshot_age: Option<u32>,
     /// Whom it waits for directly: the first of them, holders before those ahead in the queue.
@@ -624,6 +628,8 @@ impl<'a> Scene<'a> {
             mode: wait_id.mode.clone(),
             since: wait.start,
             since_local: wait.start_local,
+            seen_since: wait.seen_since,
+            seen_since_local: wait.seen_since_local,
             snapshot_age: id.pid().and_then(|pid| self.snapshot_ages.get(&pid)).copied(),
             blocked_by: chains.blockers(id).take(NAMED).collect(),
             blocker_count: chains.blocker_count(id),

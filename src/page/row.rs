@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::{Listed, Most, WIDEST, anchor, filters, place, reference, render};
 use crate::printable::fit;
-use crate::snapshot::{Lock, Server};
+use crate::snapshot::{Lock, Server, Waited};
 use crate::table::column::{Cell, Column, Subject, Tone, render_waited, title};
 use crate::table::list::Row;
 use crate::table::row::{Party, What};
@@ -66,7 +66,6 @@ pub(super) fn render_lock(row: &Row, servers: &[Server], more: &str) -> String {
     };
     let findings = cell(Column::Findings);
     let waiters = subject.lock.waiters.len();
-    let longest = subject.lock.waiters.iter().filter_map(|one| one.waited_seconds);
     render(&LockTemplate {
         id: anchor(&row.id),
         worst: findings.tone,
@@ -77,7 +76,7 @@ pub(super) fn render_lock(row: &Row, servers: &[Server], more: &str) -> String {
         held: cell(Column::Held).text,
         waiters: match waiters {
             0 => String::new(),
-            count => format!("{count}, {}", render_waited(longest.reduce(f64::max))),
+            count => format!("{count}, {}", render_waited(Waited::longest(&subject.lock.waiters))),
         },
         findings,
         more,

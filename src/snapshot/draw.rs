@@ -283,6 +283,7 @@ impl Artist {
             mode: waiter.mode.clone(),
             waiting_since: waiter.since,
             waited_seconds: waiter.since.map(|start| self.at.since(start).as_secs_f64()),
+            seen_for_seconds: self.at.since(waiter.seen_since).as_secs_f64(),
             xmin_age: waiter.snapshot_age,
             blocked_by: self.draw_blockers(&waiter.blocked_by),
             blocked_by_count: waiter.blocker_count,

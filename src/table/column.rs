@@ -16,7 +16,7 @@ use super::row::{Party, Place, What};
 use crate::duration::render_duration;
 use crate::finding::Severity;
 use crate::key::Key;
-use crate::snapshot::{Detail, Finding, Holder, Lock, Server, Session};
+use crate::snapshot::{Detail, Finding, Holder, Lock, Server, Session, Waited};
 
 /// What stands for the name of a key that has none.
 pub const UNREGISTERED: &str = "unregistered";
@@ -259,14 +259,13 @@ impl<'a> Subject<'a> {
         self.holders().max_by(|a, b| a.seen_for_seconds.total_cmp(&b.seen_for_seconds))
     }
 
-    fn longest_wait(&self) -> Option<Option<f64>> {
+    fn longest_wait(&self) -> Option<Option<Waited>> {
         match self.party {
-            Some(Party::Waiter(_, waiter)) => Some(waiter.waited_seconds),
-            Some(Party::OtherWait(wait)) => Some(wait.waited_seconds),
+            Some(Party::Waiter(_, waiter)) => Some(waiter.waited()),
+            Some(Party::OtherWait(wait)) => Some(wait.waited()),
             Some(Party::Holder(..) | Party::Root(_)) => None,
             None => {
-                let known = self.lock.waiters.iter().filter_map(|waiter| waiter.waited_seconds);
-                let longest = known.reduce(f64::max);
+                let longest = Waited::longest(&self.lock.waiters);
                 (!self.lock.waiters.is_empty()).then_some(longest)
             }
         }
@@ -478,7 +477,7 @@ impl Column {
             Self::State => SortValue::Text(subject.state().unwrap_or("")),
             Self::Held => seconds(held()),
             Self::Waiters => number(lock.waiters.len()),
-            Self::Wait => seconds(subject.longest_wait().flatten()),
+            Self::Wait => seconds(subject.longest_wait().flatten().map(|wait| wait.seconds)),
             Self::Blocks => number(subject.blocks()),
             // Who waits because of the same session stands together.
             Self::Root => {
@@ -500,7 +499,7 @@ impl Column {
                     Some(_) => subject.blocks(),
                     None => lock.waiters.len().max(subject.blocks()),
                 };
-                let wait = subject.longest_wait().flatten().unwrap_or(0.0);
+                let wait = subject.longest_wait().flatten().map_or(0.0, |wait| wait.seconds);
                 #[expect(clippy::cast_precision_loss, reason = "sessions are counted, not stars")]
                 SortValue::Numbers([severity, behind as f64, wait, held().unwrap_or(0.0)])
             }
@@ -635,9 +634,13 @@ pub fn render_held(holder: &Holder) -> String {
     if has_beginning { render_age(seen) } else { format!("≥ {}", render_age(seen)) }
 }
 
-/// For how long somebody waits; what the server does not tell is not known.
-pub fn render_waited(seconds: Option<f64>) -> String {
-    seconds.map_or_else(|| "?".to_owned(), render_age)
+/// For how long somebody waits, as far as it is known.
+pub fn render_waited(waited: Option<Waited>) -> String {
+    match waited {
+        Some(Waited { seconds, is_bound: false }) => render_age(seconds),
+        Some(Waited { seconds, is_bound: true }) => format!("≥ {}", render_age(seconds)),
+        None => "?".to_owned(),
+    }
 }
 
 /// Address and port of a client.

@@ -158,7 +158,7 @@ pub fn holder(server: &Server, lock: &Lock, holder: &Holder) -> Vec<Cell> {
 /// Who waits for a key, behind whom, and where that ends.
 pub fn waiter(server: &Server, lock: &Lock, waiter: &Waiter) -> Vec<Cell> {
     let party = Party::Waiter(lock, waiter);
-    let waited = render_waited(waiter.waited_seconds);
+    let waited = render_waited(waiter.waited());
     let mut told = vec![plain(format!("{}  {}  waits {waited}", who(party), waiter.mode.as_str()))];
     told.extend(session(server, party));
     let blockers = blockers(&waiter.blocked_by, waiter.blocked_by_count);

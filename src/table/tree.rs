@@ -459,7 +459,7 @@ fn render_prepared(gid: Option<&str>) -> String {
 fn wait(party: Party<'_>, branch: &Branch) -> Vec<Cell> {
     let (waited, target, mode, blockers, count, roots) = match party {
         Party::Waiter(lock, one) => (
-            one.waited_seconds,
+            one.waited(),
             title(lock),
             &one.mode,
             &one.blocked_by,
@@ -467,7 +467,7 @@ fn wait(party: Party<'_>, branch: &Branch) -> Vec<Cell> {
             &one.roots[..],
         ),
         Party::OtherWait(one) => (
-            one.waited_seconds,
+            one.waited(),
             (&*one.target).into(),
             &one.mode,
             &one.blocked_by,

@@ -16,7 +16,7 @@ use crate::duration::render_duration;
 use crate::postgres::Dsn;
 use crate::postgres::action::{self, Outcome, Signal};
 use crate::sample::Pid;
-use crate::snapshot::{Holder, Lock, Server};
+use crate::snapshot::{Holder, Lock, Server, Waiter};
 use crate::table::column::{Tone, application, render_held, render_waited, title};
 use crate::table::list::keys_of;
 use crate::table::row::{LockId, Party, PartyId, Place, What};
@@ -274,14 +274,14 @@ fn describe(verb: Verb, watched: &Watched, party: Party<'_>) -> Vec<(Tone, Strin
     lines.push((Tone::Plain, describe_held(&held, holder)));
     for lock in &awaited {
         let waited = lock.waiters.iter().find(|waiter| waiter.pid == party.pid());
-        let waited = waited.and_then(|waiter| waiter.waited_seconds);
+        let waited = waited.and_then(Waiter::waited);
         lines.push((
             Tone::Plain,
             format!("It waits {} for {}.", render_waited(waited), title(lock)),
         ));
     }
     if let Party::OtherWait(wait) = party {
-        let waited = render_waited(wait.waited_seconds);
+        let waited = render_waited(wait.waited());
         lines.push((Tone::Plain, format!("It waits {waited} for {}.", wait.target)));
     }
     let blocks = match party {

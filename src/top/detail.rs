@@ -140,7 +140,7 @@ impl Text<'_> {
                 "{} ({}) for {}",
                 wait.target,
                 wait.mode.as_str(),
-                render_waited(wait.waited_seconds)
+                render_waited(wait.waited())
             ));
             self.plain(format!(
                 "  kept waiting by {}",

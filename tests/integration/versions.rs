@@ -4,7 +4,8 @@
 
 use serde_json::Value;
 
-use crate::support::{Exporter, Postgres, Scrape, Session, eventually, require};
+use crate::support::process::run;
+use crate::support::{Exporter, Postgres, Scrape, Session, eventually, locks, require};
 
 /// Stands in for the view of a server from 19 on. Only a superuser can put it where it is looked for.
 pub async fn make_statistics(postgres: &Postgres, database: &str) -> Session {
@@ -97,20 +98,23 @@ async fn how_long_somebody_waits_is_told_by_a_server_from_14_on_and_unknown_befo
     let scrape = exporter.scrape_fresh().await;
     scrape.sample("pg_advisory_lock_waiters").with("key", "42").is(1.0);
     let since = scrape.sample("pg_advisory_lock_waiting_since_timestamp_seconds");
+    since.present();
     let lock = exporter.lock("42").await;
     let waiter = lock.waiter(&waiter.session);
     let snapshot = exporter.snapshot().await;
     let gaps = snapshot["not_judged"].as_array().expect("a list");
     let is_said = gaps.iter().any(|gap| gap["reason"].to_string().contains("does not tell when"));
     if postgres.major_version() < 14 {
-        since.absent();
         assert_eq!(
             (&waiter["waiting_since"], &waiter["waited_seconds"]),
             (&Value::Null, &Value::Null)
         );
+        // At least so long it was seen to wait.
+        assert!(waiter["seen_for_seconds"].as_f64().is_some_and(|time| time > 0.0), "{waiter}");
+        let top = run(locks(&["top", "--once", "--from", &exporter.url(), "--view", "tree"])).await;
+        assert!(top.stdout.contains("≥ "), "{}", top.stdout);
         assert!(is_said, "{gaps:#?}");
     } else {
-        since.present();
         assert!(waiter["waited_seconds"].as_f64().is_some(), "{waiter}");
         assert!(!is_said, "{gaps:#?}");
     }

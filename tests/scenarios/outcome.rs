@@ -226,6 +226,7 @@ fn wait_line(lock: &Lock, waiter: &Waiter) -> Line {
         identity: format!("{} {} {}", key_words(lock.id), who_word(&waiter.id), waiter.mode),
         fields: BTreeMap::from([
             ("since", time(waiter.since)),
+            ("seen", time(Some(waiter.seen_since))),
             ("state", word(waiter.session.state.as_str())),
             ("app", word(&waiter.session.application_label)),
             ("blocked_by", list(waiter.blocked_by.iter().map(blocker_word))),
