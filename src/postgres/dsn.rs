@@ -540,10 +540,10 @@ fn hosts(found: &Found, default_host: &str) -> Result<Vec<Host>, DsnError> {
     if ports.len() > 1 && ports.len() != count {
         return Err(DsnError::Count { name: found.name("port"), found: ports.len(), hosts: count });
     }
-    let port = |text: &str| match text.trim() {
+    let port = |text: &str| match text {
         "" => Ok(DEFAULT_PORT),
         text => {
-            let port = text.parse().ok().filter(|port| *port > 0);
+            let port = text.trim().parse().ok().filter(|port| *port > 0);
             port.ok_or_else(|| found.refuse("port", "a number from 1 to 65535"))
         }
     };
