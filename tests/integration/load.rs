@@ -1,7 +1,9 @@
 //! Much of everything: keys by the thousand, names that mean harm, and scrapers in a crowd. What is
 //! served stays bounded, valid and complete, and the server notices one connection.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -141,6 +143,74 @@ async fn a_thousand_hostile_names_neither_tear_the_scrape_nor_lose_a_session() {
     let snapshot = exporter.snapshot().await;
     let holders = snapshot["locks"][0]["holders"].as_array().expect("there are holders");
     assert_eq!(holders.len(), SESSIONS, "the snapshot folds nobody");
+}
+
+/// What a pod calls itself, as its platform makes it up: one of a kind, and gone soon.
+fn pod_name(session: &Session) -> String {
+    let mut hasher = DefaultHasher::new();
+    session.backend_start().hash(&mut hasher);
+    format!("svc-{:08x}-{}", hasher.finish() >> 32, session.pid())
+}
+
+#[tokio::test]
+async fn names_that_never_come_again_stay_within_the_bound_for_the_life_of_the_process() {
+    const ROUNDS: usize = 30;
+    const PODS: usize = 10;
+    const NAMELESS: usize = 20;
+    const BOUND: usize = 20;
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let dsn = postgres.dsn("postgres");
+    let limits = format!("limits: {{ applications: {BOUND} }}");
+    let plain = Exporter::watching(&dsn).config(&limits).start().await;
+    let rule = "applications: [{ match: '^svc-.*$', name: svc }]";
+    let rewriting = Exporter::watching(&dsn).config(&limits).config(rule).start().await;
+    let mut nameless = Vec::new();
+    for _ in 0..NAMELESS {
+        nameless.push(postgres.session("").await);
+        nameless[nameless.len() - 1].run("SELECT pg_advisory_lock_shared(7)").await;
+    }
+    let mut ever: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    for round in 0..ROUNDS {
+        let mut pods = Vec::new();
+        for number in 0..PODS {
+            let pod = postgres.session("").await;
+            let name = pod_name(&pod);
+            let key = round * PODS + number;
+            pod.run(&format!("SET application_name = '{name}'; SELECT pg_advisory_lock(8, {key})"))
+                .await;
+            names.insert(name);
+            pods.push(pod);
+        }
+        for (which, exporter) in [("plain", &plain), ("rewriting", &rewriting)] {
+            let scrape = exporter.scrape_fresh().await;
+            // A round before may not have gone yet.
+            let all = sum(&scrape, "pg_advisory_lock_holders");
+            let rows = scrape.sample("pg_advisory_lock_rows").with("granted", "true").value();
+            assert_eq!(all, rows, "a row is lost");
+            let of_pods = scrape.sample("pg_advisory_lock_holders").with("lock", "unregistered");
+            assert!(of_pods.values().iter().sum::<f64>() >= (PODS + NAMELESS) as f64);
+            let nameless = scrape.sample("pg_advisory_lock_holders").with("key", "7");
+            nameless.with("application_name", "(none)").is(NAMELESS as f64);
+            let values = scrape.samples().iter().filter_map(|it| it.labels.get("application_name"));
+            ever.entry(which).or_default().extend(values.cloned());
+            let folded = scrape.sample("pg_advisory_folded_applications").value();
+            if which == "rewriting" {
+                assert_eq!(folded, 0.0);
+            } else if round * PODS >= 2 * BOUND {
+                assert!(folded >= PODS as f64, "{folded} in round {round}");
+            }
+        }
+        for pod in pods {
+            pod.close().await;
+        }
+    }
+    assert_eq!(names.len(), ROUNDS * PODS, "each was another");
+    // `(none)` and `other` come on top.
+    assert!(ever["plain"].len() <= BOUND + 2, "{:?}", ever["plain"]);
+    assert!(ever["plain"].contains("other"));
+    assert_eq!(ever["rewriting"], BTreeSet::from(["(none)".to_owned(), "svc".to_owned()]));
 }
 
 #[tokio::test]
