@@ -242,6 +242,35 @@ async fn a_prepared_transaction_holds_its_key_without_a_session_and_across_a_res
     exporter.scrape_fresh().await.sample("pg_advisory_lock_holders").absent();
 }
 
+#[tokio::test]
+async fn of_all_locks_those_of_prepared_transactions_are_back_after_a_restart() {
+    require!(Postgres);
+    let mut postgres = Postgres::builder().setting("max_prepared_transactions", 5).start().await;
+    let exporter = watch(&postgres).await;
+    prepare(&postgres, "two-phase", "7, 9").await;
+    let _session = postgres.holds("pod-a", "42").await;
+    let before = exporter.scrape_fresh().await;
+    before.sample("pg_advisory_lock_rows").with("granted", "true").is(2.0);
+
+    postgres.stop().await;
+    eventually("the end is seen", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(0.0);
+        scrape.sample("pg_advisory_lock_holders").absent();
+        scrape.sample("pg_advisory_lock_rows").absent();
+    })
+    .await;
+    postgres.start_again().await;
+    let after = exporter.scrape_fresh().await;
+    after.sample("pg_advisory_lock_rows").with("granted", "true").is(1.0);
+    let holders = after.sample("pg_advisory_lock_holders");
+    assert_eq!(holders.values(), [1.0]);
+    holders.with("key", "(7,9)").with("application_name", "(prepared)").is(1.0);
+    let since = "pg_advisory_lock_held_since_timestamp_seconds";
+    let since = |scrape: &Scrape| scrape.sample(since).with("key", "(7,9)").value();
+    assert!((since(&after) - since(&before)).abs() < 0.1, "its hold goes on");
+}
+
 /// The only holder, once its metric is checked.
 async fn prepared_holder(exporter: &Exporter) -> Value {
     let scrape = exporter.scrape_fresh().await;
