@@ -425,7 +425,9 @@ async fn a_password_of_any_characters_logs_in_by_every_road_of_an_exporter() {
     };
     let by_config = files.write("locks.yaml", &config(&password));
     let user = ("DATA_SOURCE_USER", "scram");
-    let roads: [(&[&str], &[(&str, &str)]); 8] = [
+    // Arguments, and variables.
+    type Road<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+    let roads: [Road; 8] = [
         (&[], &[("DATA_SOURCE_URI", &place), user, ("DATA_SOURCE_PASS", PASSWORD)]),
         (&[], &[("DATA_SOURCE_URI", &place), user, ("DATA_SOURCE_PASS_FILE", &password)]),
         (&[], &[("DATA_SOURCE_NAME", &uri)]),
