@@ -252,6 +252,12 @@ enum Fault {
     TelemetryPath { path: String },
     #[error("a server cannot have an empty name; leave `name` out for the host and port")]
     EmptyName,
+    /// It would be in every label.
+    #[error(
+        "a name is shown to everybody, and this one, not shown here, is a connection string; write a \
+         short name, as in orders-primary, or leave `name` out for the host and port"
+    )]
+    NameIsDsn,
     #[error("a database cannot have an empty name; write the names of databases, as in [app]")]
     EmptyDatabase,
     #[error("a second server is called {name:?}; give each a `name` of its own")]
@@ -581,6 +587,9 @@ fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigErr
             dsn = dsn.with_password_file(path);
         }
         let (name, place) = match &server.value.name {
+            Some(name) if is_connection_string(&name.value) => {
+                return Err(file.place(name).fault(Fault::NameIsDsn));
+            }
             Some(name) => (name.value.trim().to_owned(), file.place(name)),
             None => (dsn.server_label().to_owned(), whole),
         };
@@ -598,6 +607,13 @@ fn servers(file: &ConfigFile, world: World<'_>) -> Result<Vec<Server>, ConfigErr
         });
     }
     Ok(servers)
+}
+
+/// Whether it may have a password in it, as far as that can be told of any text.
+fn is_connection_string(name: &str) -> bool {
+    let has_login = name.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'));
+    let has_password = name.replace(' ', "").to_lowercase().contains("password=");
+    name.contains("://") || has_login || has_password
 }
 
 fn inspected_databases(
@@ -1004,6 +1020,9 @@ thresholds:
                 "1:28: a second server is called \"h:5432\"",
             ),
             ("servers: [{ name: ' ' }]", "1:19: a server cannot have an empty name"),
+            ("servers: [{ name: postgresql://h/d }]", "1:19: a name is shown to everybody"),
+            ("servers: [{ name: 'u:p@h' }]", "1:19: a name is shown to everybody"),
+            ("servers: [{ name: host=h Password = p }]", "1:19: a name is shown to everybody"),
             ("servers: [{ dsn: 'host=h port=x' }]", "1:18: port must be a number from 1 to 65535"),
             (
                 "servers: [{ dsn: 'password=p', password_file: f }]",
@@ -1138,6 +1157,9 @@ servers:
             "servers: [{ dsn: host=h password=x, S3cr3t-canary }]",
             "servers: [{ dsn: host=h password=x, canary }]",
             "servers: [{ name: *S3cr3t-canary }]",
+            "servers: [{ name: 'postgresql://u:S3cr3t-canary@h/d' }]",
+            "servers: [{ name: 'u:S3cr3t-canary@h' }]",
+            "servers: [{ name: 'host=h password=S3cr3t-canary' }]",
             "servers: [{ dsn: !S3cr3t-canary x }]",
             "servers: [{ S3cr3t-canary: 1, S3cr3t-canary: 2 }]",
             "postgresql://u:S3cr3t-canary@h",

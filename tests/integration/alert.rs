@@ -186,6 +186,93 @@ async fn that_nobody_looks_is_told_and_what_was_seen_before_is_not_told_again() 
     .await;
 }
 
+#[tokio::test]
+async fn a_lock_table_that_fills_is_told_with_how_full_it_is_and_who_fills_it() {
+    require!(Postgres, Prometheus, Alertmanager);
+    let postgres = Postgres::builder()
+        .setting("max_connections", 100)
+        .setting("max_locks_per_transaction", 64)
+        .setting("max_prepared_transactions", 10)
+        .start()
+        .await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .argument("--poll.timeout")
+        .argument("30s")
+        .start()
+        .await;
+    let watchmen = Watchmen::start(&exporter, "1s").await;
+    let import = postgres.session("bulk-import").await;
+    let keys = "SELECT count(pg_advisory_xact_lock(71, n)) FROM generate_series(1, 12000) n";
+    import.run(&format!("BEGIN; {keys}")).await;
+
+    let filling = watchmen.told("AdvisoryLockTableFilling", "firing").await;
+    let description = filling["annotations"]["description"].as_str().expect("it is described");
+    let begin = format!("The lock table of 127.0.0.1:{} is filled to 17", postgres.port());
+    assert!(description.starts_with(&begin), "{description}");
+    let crowded = watchmen.told("AdvisoryLockTooManyKeys", "firing").await;
+    assert_eq!(crowded["annotations"]["keys"], "12000 in one session", "{crowded:#}");
+    let description = crowded["annotations"]["description"].as_str().expect("it is described");
+    assert!(description.contains("; held by bulk-import, idle in transaction"), "{description}");
+    assert!(watchmen.catcher.caught("AdvisoryLockExporterBlind").is_empty());
+
+    import.run("ROLLBACK").await;
+    watchmen.told("AdvisoryLockTableFilling", "resolved").await;
+}
+
+/// A name or a key that has no series of its own is watched all the same.
+#[tokio::test]
+async fn a_hold_that_is_counted_with_others_is_told_like_any() {
+    require!(Postgres, Prometheus, Alertmanager);
+    let postgres = Postgres::start().await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .config("limits: { keys: 2, applications: 1 }")
+        .registry(
+            "defaults: { unregistered: { max_hold: 2s } }\nlocks:\n  - { name: quiet, key: 9, max_hold: unlimited }",
+        )
+        .start()
+        .await;
+    let _first = postgres.holds("svc-a", "9").await;
+    exporter.scrape_fresh().await;
+    let mut others = Vec::new();
+    for key in 101..=105 {
+        others.push(postgres.holds(&format!("svc-{key}"), &key.to_string()).await);
+    }
+    let watchmen = Watchmen::start(&exporter, "1s").await;
+    let held = eventually_within(PATIENCE, "what counts under other is told", async || {
+        let told = watchmen.catcher.caught("AdvisoryLockHeldTooLong");
+        let is_it = |alert: &&Value| alert["labels"]["key"] == "other";
+        told.iter().find(is_it).unwrap_or_else(|| panic!("not among {told:#?}")).clone()
+    })
+    .await;
+    assert_eq!(held["labels"]["datname"], "app", "{held:#}");
+    let description = held["annotations"]["description"].as_str().expect("it is described");
+    assert!(description.contains("; held by other, idle"), "{description}");
+    let scrape = exporter.scrape_fresh().await;
+    assert!(scrape.sample("pg_advisory_folded_keys").value() >= 3.0);
+    scrape.sample("pg_advisory_folded_applications").is(5.0);
+    let findings = scrape.sample("pg_advisory_lock_findings").with("finding", "held_too_long");
+    assert_eq!(findings.values().iter().sum::<f64>(), 5.0, "each is judged by itself");
+}
+
+#[tokio::test]
+async fn that_much_is_hidden_from_the_exporter_is_told_until_it_may_see() {
+    require!(Postgres, Prometheus, Alertmanager);
+    let postgres = Postgres::start().await;
+    let operator = postgres.session("operator").await;
+    operator.run("CREATE ROLE mon LOGIN; SELECT pg_advisory_lock(333)").await;
+    let dsn = format!("postgresql://mon@127.0.0.1:{}/postgres", postgres.port());
+    let exporter = Exporter::watching(&dsn).start().await;
+    let watchmen = Watchmen::start(&exporter, "1s").await;
+    let degraded = watchmen.told("AdvisoryLockExporterDegraded", "firing").await;
+    assert_eq!(degraded["labels"]["reason"], "privileges", "{degraded:#}");
+    let description = degraded["annotations"]["description"].as_str().expect("it is described");
+    assert!(description.contains("grant pg_read_all_stats to its role"), "{description}");
+    operator.run("GRANT pg_monitor TO mon").await;
+    watchmen.told("AdvisoryLockExporterDegraded", "resolved").await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_holders").with("key", "333").with("state", "idle").is(1.0);
+}
+
 /// The age of a hold is one number wherever it is read, and so is what is judged by it.
 #[tokio::test]
 async fn rules_findings_and_the_json_judge_by_the_same_ages() {

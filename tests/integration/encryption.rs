@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -478,4 +479,26 @@ async fn every_mode_in_every_situation_does_what_psql_does() {
     }
     assert!(differences.is_empty(), "\n{differences}");
     assert!(counts.iter().all(|count| *count > 30), "{counts:?}");
+}
+
+/// Preferring TLS is no reason to wait for a second connection as long as for the first.
+#[tokio::test]
+async fn a_server_that_says_nothing_is_asked_once_in_every_mode() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    mute.set_nonblocking(true).unwrap();
+    let port = mute.local_addr().unwrap().port();
+    let files = Files::new();
+    let root = files.write("root.crt", &Ca::new("ca").pem());
+    for mode in MODES {
+        let dsn = format!(
+            "host=localhost hostaddr=127.0.0.1 port={port} user=u connect_timeout=2 \
+             sslmode={mode} sslrootcert={root}"
+        );
+        let outcome = run(locks(&["top", "--once", "--exporter", "none", "--dsn", &dsn])).await;
+        assert_eq!(outcome.code, Some(1), "{mode}: {}", outcome.stderr);
+        let said = outcome.stdout + &outcome.stderr;
+        assert!(said.contains("within 2s"), "{mode}: {said}");
+        let asked = std::iter::from_fn(|| mute.accept().ok()).count();
+        assert_eq!(asked, 1, "{mode}");
+    }
 }

@@ -539,6 +539,47 @@ async fn an_exporter_that_starts_late_gives_a_hold_two_bounds() {
     .await;
 }
 
+/// The new one has seen less, and says so: what is still proved is as old as before, what is not is
+/// younger, and nothing is older than its session.
+#[tokio::test]
+async fn an_exporter_that_is_restarted_makes_no_hold_older_and_none_negative() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let idle = postgres.holds("idle", "31").await;
+    let busy = postgres.holds("busy", "32").await;
+    let waiter = postgres.waits("waiter", "31").await;
+    let mut exporter = exporter_of(&postgres).await;
+    let ages = async |exporter: &Exporter| {
+        let mut told = Vec::new();
+        for (key, session) in [("31", &idle), ("32", &busy)] {
+            exporter.scrape_fresh().await;
+            let lock = lock_json(exporter, key).await;
+            let holder = &lock["holders"][0];
+            assert_eq!(holder["pid"], session.pid(), "{lock:#}");
+            let seconds = |field: &str| holder[field].as_f64().expect("a number");
+            let (least, most) = (seconds("held_at_least_seconds"), seconds("held_at_most_seconds"));
+            assert!(0.0 <= least && least <= most, "{lock:#}");
+            assert!(0.0 <= seconds("seen_for_seconds"), "{lock:#}");
+            assert!(parse_time(&holder["since"]) >= parse_time(&holder["backend_start"]));
+            told.push((parse_time(&holder["since"]), most));
+        }
+        let waits = &lock_json(exporter, "31").await["waiters"][0];
+        told.push((parse_time(&waits["waiting_since"]), waits["waited_seconds"].as_f64().unwrap()));
+        told
+    };
+    let before = ages(&exporter).await;
+    exporter.signal("TERM");
+    exporter.exit_status().await;
+    busy.run("SELECT 1").await;
+    let after = ages(&exporter_of(&postgres).await).await;
+    assert_eq!(after[0].0, before[0].0, "it has been idle since");
+    assert!(after[1].0 > before[1].0, "nobody saw it in between");
+    assert!(after[1].1 > before[1].1, "it may be as old as its session");
+    assert_eq!(after[2].0, before[2].0, "a wait is as old as the server says");
+    assert!(after[2].1 > before[2].1);
+    waiter.statement.cancel().await;
+}
+
 #[tokio::test]
 async fn many_sessions_that_share_a_key_are_one_entry_of_the_lock_table() {
     require!(Postgres);

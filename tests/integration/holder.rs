@@ -3,8 +3,9 @@
 
 use serde_json::json;
 
+use crate::support::process::Frozen;
 use crate::support::snapshot::statement;
-use crate::support::{Exporter, Postgres, Relay, Session, eventually, require};
+use crate::support::{Exporter, Postgres, Relay, Scrape, Session, eventually, require};
 
 /// Limits short enough to be passed in a test.
 async fn watch(postgres: &Postgres, registry: &str) -> Exporter {
@@ -244,4 +245,75 @@ async fn a_lock_for_each_row_is_told_before_the_lock_table_is_full() {
     })
     .await;
     scrape.sample("pg_advisory_lock_findings").with("finding", "too_many_keys").absent();
+}
+
+/// Takes keys until the lock table has no entry left, for anybody.
+async fn fill_lock_table(greedy: &Session) {
+    let all = "SELECT count(pg_advisory_lock(72, n)) FROM generate_series(1, 100000) n";
+    let error = greedy.try_run(all).await.expect_err("the table has an end");
+    assert_eq!(error.code().map(|code| code.code()), Some("53200"));
+}
+
+/// The lock table itself is read without a lock. Catalogs are not, and those that all databases share
+/// take an entry each: to look up a right again, and to log in.
+#[tokio::test]
+async fn a_poll_that_finds_no_room_in_the_lock_table_has_failed_and_says_of_no_lock_that_it_is_free()
+ {
+    require!(Postgres);
+    let postgres = Postgres::builder()
+        .setting("max_locks_per_transaction", 10)
+        .setting("max_connections", 20)
+        .start()
+        .await;
+    let operator = postgres.session("operator").await;
+    operator.run("CREATE ROLE bystander; CREATE ROLE mon LOGIN IN ROLE pg_monitor").await;
+    let greedy = postgres.session("bulk-import").await;
+    let _holder = postgres.holds("pod-a", "42").await;
+    let dsn = format!("postgresql://mon@127.0.0.1:{}/app", postgres.port());
+    let exporter =
+        Exporter::watching(&dsn).argument("--poll.timeout").argument("30s").start().await;
+    exporter.scrape_fresh().await;
+    let end = |application: &str| {
+        format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_get_activity(NULL) \
+             WHERE application_name = '{application}'"
+        )
+    };
+    let grant = postgres.session("grant").await;
+    grant.run("BEGIN; GRANT pg_monitor TO bystander").await;
+    // It does not look while there is room for a moment.
+    let frozen = Frozen::freeze(&[exporter.id()]);
+    grant.run("COMMIT").await;
+    // The operator has looked up what ending a session takes while that is possible.
+    let _victim = Session::connect(&dsn, "victim").await;
+    operator.run(&end("victim")).await;
+    fill_lock_table(&greedy).await;
+    drop(frozen);
+
+    let failures = |scrape: &Scrape| {
+        scrape.sample("pg_advisory_poll_failures_total").with("reason", "out_of_memory").value()
+    };
+    let down = async |at_least: f64| {
+        eventually("polls fail", async || {
+            let scrape = exporter.scrape().await;
+            assert!(failures(&scrape) >= at_least, "{}", exporter.log());
+            scrape.sample("pg_advisory_up").is(0.0);
+            for family in ["holders", "rows", "findings", "table_entries"] {
+                scrape.sample(&format!("pg_advisory_lock_{family}")).absent();
+            }
+            scrape
+        })
+        .await
+    };
+    let scrape = down(2.0).await;
+    scrape.sample("pg_advisory_lock_hold_seconds_total").with("key", "42").present();
+    // Nor is there room for a new connection.
+    operator.run(&end("locks")).await;
+    down(failures(&scrape) + 2.0).await;
+    let told = exporter.logged(&["level=warn", "out of shared memory"]);
+    assert_eq!(told.len(), 1, "{told:#?}");
+
+    greedy.close().await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
 }

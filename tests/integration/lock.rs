@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Exporter, Postgres, Scrape, Session, eventually, require};
+use crate::support::scrape::Sample;
+use crate::support::{Exporter, Postgres, Scrape, Session, eventually, prometheus, require};
 
 async fn watch(postgres: &Postgres) -> Exporter {
     let exporter = Exporter::watching(&postgres.dsn("postgres")).start().await;
@@ -109,6 +110,87 @@ async fn rows_are_as_many_as_the_server_counts() {
     .await;
 }
 
+#[tokio::test]
+async fn three_sessions_of_one_name_are_one_series_of_a_clean_scrape() {
+    require!(Postgres, Promtool);
+    let postgres = Postgres::start().await;
+    let exporter = watch(&postgres).await;
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        let reader = postgres.session("reader").await;
+        reader.run("SELECT pg_advisory_lock_shared(60, 61)").await;
+        readers.push(reader);
+    }
+    let scrape = exporter.scrape_fresh().await;
+    let holders = scrape.sample("pg_advisory_lock_holders").with("mode", "share");
+    holders.with("key", "(60,61)").with("application_name", "reader").is(3.0);
+    assert_eq!(scrape.sample("pg_advisory_lock_holders").values(), [3.0], "and no other");
+    prometheus::assert_metrics_pass(exporter.get("/metrics", &[]).await.text());
+}
+
+#[tokio::test]
+async fn the_series_of_a_key_goes_at_the_first_poll_after_its_release_and_its_counters_stay() {
+    const COUNTERS: [&str; 2] =
+        ["pg_advisory_lock_acquisitions_observed_total", "pg_advisory_lock_hold_seconds_total"];
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let exporter = watch(&postgres).await;
+    let _bystander = postgres.holds("bystander", "1").await;
+    let session = postgres.session("migrate").await;
+    // One that nothing names, and one that has a name.
+    session.run("SELECT pg_advisory_lock(4711), pg_advisory_lock(72707369)").await;
+    exporter.scrape_fresh().await;
+    let before = exporter.scrape_fresh().await;
+    let seconds = ["4711", "72707369"].map(|key| {
+        before.sample("pg_advisory_lock_holders").with("key", key).is(1.0);
+        before.sample(COUNTERS[1]).with("key", key).value()
+    });
+
+    session.run("SELECT pg_advisory_unlock_all()").await;
+    for poll in 1..=2 {
+        let after = exporter.scrape_fresh().await;
+        let is_of_it = |sample: &&Sample| {
+            sample.labels.get("key").is_some_and(|key| key == "4711")
+                && after.types().get(&sample.name).is_some_and(|kind| kind == "gauge")
+        };
+        let left: Vec<_> = after.samples().iter().filter(is_of_it).collect();
+        assert!(left.is_empty(), "poll {poll} after the release: {left:?}");
+        let named = after.sample("pg_advisory_lock_holders").with("key", "72707369");
+        assert_eq!(named.values(), [0.0], "poll {poll} after the release");
+        named.with("application_name", "").is(0.0);
+        let since = after.sample("pg_advisory_lock_held_since_timestamp_seconds");
+        since.with("key", "72707369").absent();
+        after.sample("pg_advisory_lock_holders").with("key", "1").is(1.0);
+        for (key, seconds) in ["4711", "72707369"].into_iter().zip(seconds) {
+            after.sample(COUNTERS[0]).with("key", key).is(1.0);
+            assert!(after.sample(COUNTERS[1]).with("key", key).value() >= seconds);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_total_is_zero_and_present_when_the_last_lock_goes() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let exporter = watch(&postgres).await;
+    let assert_none = |scrape: &Scrape| {
+        scrape.sample("pg_advisory_lock_rows").with("granted", "true").is(0.0);
+        scrape.sample("pg_advisory_lock_rows").with("granted", "false").is(0.0);
+        scrape.sample("pg_advisory_lock_holders").absent();
+        scrape.sample("pg_advisory_up").is(1.0);
+    };
+    assert_none(&exporter.scrape_fresh().await);
+    let session = postgres.holds("migrate", "4711").await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_rows").with("granted", "true").is(1.0);
+    session.run("SELECT pg_advisory_unlock(4711)").await;
+    for _ in 0..2 {
+        let scrape = exporter.scrape_fresh().await;
+        assert_none(&scrape);
+        scrape.sample("pg_advisory_keys").with("datname", "app").with("state", "held").is(0.0);
+    }
+}
+
 /// Compares with what the server counts, and with what the test expects, so that two zeros are no
 /// agreement.
 async fn assert_rows_are_the_servers(scrape: &Scrape, observer: &Session, expected: [u32; 2]) {
@@ -158,6 +240,35 @@ async fn a_prepared_transaction_holds_its_key_without_a_session_and_across_a_res
     let operator = postgres.session("operator").await;
     operator.run("ROLLBACK PREPARED 'two-phase'").await;
     exporter.scrape_fresh().await.sample("pg_advisory_lock_holders").absent();
+}
+
+#[tokio::test]
+async fn of_all_locks_those_of_prepared_transactions_are_back_after_a_restart() {
+    require!(Postgres);
+    let mut postgres = Postgres::builder().setting("max_prepared_transactions", 5).start().await;
+    let exporter = watch(&postgres).await;
+    prepare(&postgres, "two-phase", "7, 9").await;
+    let _session = postgres.holds("pod-a", "42").await;
+    let before = exporter.scrape_fresh().await;
+    before.sample("pg_advisory_lock_rows").with("granted", "true").is(2.0);
+
+    postgres.stop().await;
+    eventually("the end is seen", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(0.0);
+        scrape.sample("pg_advisory_lock_holders").absent();
+        scrape.sample("pg_advisory_lock_rows").absent();
+    })
+    .await;
+    postgres.start_again().await;
+    let after = exporter.scrape_fresh().await;
+    after.sample("pg_advisory_lock_rows").with("granted", "true").is(1.0);
+    let holders = after.sample("pg_advisory_lock_holders");
+    assert_eq!(holders.values(), [1.0]);
+    holders.with("key", "(7,9)").with("application_name", "(prepared)").is(1.0);
+    let since = "pg_advisory_lock_held_since_timestamp_seconds";
+    let since = |scrape: &Scrape| scrape.sample(since).with("key", "(7,9)").value();
+    assert!((since(&after) - since(&before)).abs() < 0.1, "its hold goes on");
 }
 
 /// The only holder, once its metric is checked.

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use crate::support::files::Files;
 use crate::support::port::Port;
 use crate::support::process::{Outcome, run, send_signal};
 use crate::support::{Exporter, Postgres, Session, eventually, exporter, http, locks, require};
@@ -390,6 +391,70 @@ async fn a_password_is_found_nowhere_whatever_fails() {
         served += 1;
     }
     assert!(refused > 30 && served > 30, "{refused} were refused, {served} served");
+}
+
+/// The roads of exporters, which no psql goes. What is read from a file comes from an editor, with a
+/// line's end of one kind or the other, and may be another the next time.
+#[tokio::test]
+async fn a_password_of_any_characters_logs_in_by_every_road_of_an_exporter() {
+    require!(Postgres);
+    let postgres = Postgres::builder()
+        .setting("password_encryption", "scram-sha-256")
+        .hba("host all scram 127.0.0.1/32 scram-sha-256")
+        .start()
+        .await;
+    let operator = postgres.session("operator").await;
+    let role = |verb: &str, password: &str| {
+        format!("{verb} ROLE scram LOGIN PASSWORD '{}'", password.replace('\'', "''"))
+    };
+    operator.run(&role("CREATE", PASSWORD)).await;
+    let files = Files::new();
+    let place = format!("127.0.0.1:{}/app", postgres.port());
+    let bare = format!("postgresql://scram@{place}");
+    let encoded: String = PASSWORD.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let uri = format!("postgresql://scram:{encoded}@{place}");
+    let pairs = format!(
+        "host=127.0.0.1 port={} user=scram dbname=app password='{}'\n",
+        postgres.port(),
+        PASSWORD.replace('\\', "\\\\").replace('\'', "\\'")
+    );
+    let password = files.write("password", &format!("{PASSWORD}\n"));
+    let foreign = files.write("password.crlf", &format!("{PASSWORD}\r\n"));
+    let config = |password: &str| {
+        format!("servers: [{{ name: a, dsn: '{bare}', password_file: {password} }}]\n")
+    };
+    let by_config = files.write("locks.yaml", &config(&password));
+    let user = ("DATA_SOURCE_USER", "scram");
+    // Arguments, and variables.
+    type Road<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+    let roads: [Road; 8] = [
+        (&[], &[("DATA_SOURCE_URI", &place), user, ("DATA_SOURCE_PASS", PASSWORD)]),
+        (&[], &[("DATA_SOURCE_URI", &place), user, ("DATA_SOURCE_PASS_FILE", &password)]),
+        (&[], &[("DATA_SOURCE_NAME", &uri)]),
+        (&[], &[("DATA_SOURCE_NAME", &bare), ("PGPASSWORD", PASSWORD)]),
+        (&["--dsn", &uri], &[]),
+        (&["--dsn-file", &files.write("dsn", &pairs)], &[]),
+        (&["--config.file", &files.write("crlf.yaml", &config(&foreign))], &[]),
+        (&["--config.file", &by_config], &[]),
+    ];
+    let mut last = None;
+    for (arguments, variables) in roads {
+        let mut command = exporter::serve(arguments);
+        command.args(["--poll.interval", "100ms"]).envs(variables.iter().copied());
+        let exporter = Exporter::start(command).await;
+        exporter.scrape_fresh().await.sample("pg_advisory_up").is(1.0);
+        assert!(!exporter.log().contains(CANARY), "{}", exporter.log());
+        last = Some(exporter);
+    }
+
+    let exporter = last.expect("there are roads");
+    operator.run(&role("ALTER", "another{one}")).await;
+    files.write("password", "another{one}\n");
+    let ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'scram'";
+    operator.run(ours).await;
+    exporter.scrape_fresh().await;
+    exporter.scrape_fresh().await;
+    assert!(exporter.logged(&["reason=login"]).is_empty(), "{}", exporter.log());
 }
 
 #[tokio::test]

@@ -132,54 +132,6 @@ async fn a_lock_table_that_fills_is_told_before_and_read_after_it_is_full() {
 }
 
 #[tokio::test]
-async fn a_poll_that_gets_no_memory_of_the_server_is_a_failed_one_and_no_empty_picture() {
-    require!(Postgres);
-    let postgres = Postgres::start().await;
-    let _holder = postgres.holds("pod-a", "42").await;
-    let exporter = Exporter::watching(&postgres.dsn("postgres")).start().await;
-    exporter.scrape_fresh().await;
-    // Nobody else's function of this name can be in the place of the server's own.
-    let admin = postgres.session_in("postgres", "admin").await;
-    admin
-        .run(
-            "SET allow_system_table_mods = on; \
-             ALTER FUNCTION pg_catalog.pg_lock_status() RENAME TO pg_lock_status_of_server; \
-             CREATE FUNCTION pg_catalog.pg_lock_status( \
-                 OUT locktype text, OUT database oid, OUT relation oid, OUT page int4, OUT tuple int2, \
-                 OUT virtualxid text, OUT transactionid xid, OUT classid oid, OUT objid oid, \
-                 OUT objsubid int2, OUT virtualtransaction text, OUT pid int4, OUT mode text, \
-                 OUT granted bool, OUT fastpath bool, OUT waitstart timestamptz) \
-             RETURNS SETOF record LANGUAGE plpgsql AS \
-             $$ BEGIN RAISE 'out of shared memory' USING ERRCODE = '53200'; END $$",
-        )
-        .await;
-    eventually("polls fail, for this reason", async || {
-        let scrape = exporter.scrape().await;
-        assert_down(&scrape, "out_of_memory");
-        let failures =
-            scrape.sample("pg_advisory_poll_failures_total").with("reason", "out_of_memory");
-        assert!(failures.value() >= 3.0);
-    })
-    .await;
-    let told = exporter.logged(&["level=warn"]);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("out of shared memory"), "{}", told[0]);
-    admin
-        .run(
-            "DROP FUNCTION pg_catalog.pg_lock_status(); \
-             ALTER FUNCTION pg_catalog.pg_lock_status_of_server() RENAME TO pg_lock_status",
-        )
-        .await;
-    let scrape = eventually("it is over", async || {
-        let scrape = exporter.scrape().await;
-        assert_fresh(&scrape);
-        scrape
-    })
-    .await;
-    scrape.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
-}
-
-#[tokio::test]
 async fn two_hundred_thousand_rows_cost_bounded_memory_and_stretch_the_interval() {
     require!(Postgres);
     let postgres = Postgres::builder().setting("max_locks_per_transaction", 3000).start().await;

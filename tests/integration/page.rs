@@ -96,6 +96,39 @@ fn picture(name: &str) -> PathBuf {
     folder.join(name)
 }
 
+/// Statements have personal data and passwords in them. Who may see everything else does not see them.
+#[tokio::test]
+async fn what_a_session_runs_is_told_to_nobody() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .argument("--web.show-details")
+        .argument("--log.level")
+        .argument("debug")
+        .config("thresholds: { idle_in_transaction: 1ms }")
+        .start()
+        .await;
+    let holder = postgres.session("pod-a").await;
+    holder.run("BEGIN; SELECT pg_advisory_xact_lock(42), 'S3cr3t-canary'").await;
+    let waiter = postgres.session("pod-b").await;
+    let waiting = waiter.start("SELECT pg_advisory_lock(42), 'S3cr3t-canary'");
+    postgres.until_waiting(&waiter).await;
+    eventually("both are told", async || {
+        let page = exporter.get("/", &[]).await;
+        for told in ["pod-a", "pod-b", "holder_idle_in_transaction"] {
+            assert!(page.text().contains(told), "{told}: {}", page.text());
+        }
+    })
+    .await;
+    for path in ["/metrics", "/", "/api/v1/locks", "/api/v1/events", "/api/v1/targets"] {
+        let response = exporter.get(path, &[]).await;
+        assert_eq!(response.status, 200, "{path}");
+        assert!(!response.text().contains("canary"), "{path}: {}", response.text());
+    }
+    assert!(!exporter.log().contains("canary"), "{}", exporter.log());
+    waiting.cancel().await;
+}
+
 #[tokio::test]
 async fn the_fleet_is_on_the_page_at_every_width_in_light_and_dark() {
     require!(Postgres, PgBouncer, Chromium, Node);

@@ -68,6 +68,34 @@ async fn a_start_up_parameter_that_a_pooler_refuses_is_named() {
     let told = exporter.logged(&["level=warn", "options", "this is a pooler"]);
     assert_eq!(told.len(), 1, "{}", exporter.log());
     assert_eq!(exporter.logged(&["level=warn"]).len(), 1, "{}", exporter.log());
+    // Whoever asks once is told and sent away.
+    let check = run(locks(&["check", "--dsn", &dsn])).await;
+    assert_eq!(check.code, Some(3), "{}", check.stdout);
+    let words =
+        "unsupported startup parameter: options; this is a pooler: connect to the server itself";
+    assert!(check.stdout.contains(words), "{}", check.stdout);
+}
+
+#[tokio::test]
+async fn a_backend_that_was_reset_goes_by_no_name_until_it_is_given_one() {
+    require!(Postgres, PgBouncer);
+    let postgres = Postgres::start().await;
+    let lines = "server_reset_query = DISCARD ALL";
+    let pooler = PgBouncer::start_with(&postgres, PoolMode::Session, 1, lines).await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres")).start().await;
+    let first = pooler.session("svc-a").await;
+    first.run("SELECT pg_advisory_lock(42)").await;
+    let backend = first.value("SELECT pg_backend_pid()").await;
+    let scrape = exporter.scrape_fresh().await;
+    scrape.sample("pg_advisory_lock_holders").with("application_name", "svc-a").is(1.0);
+    first.close().await;
+    let next = pooler.session("").await;
+    next.run("SELECT pg_advisory_lock(43)").await;
+    assert_eq!(next.value("SELECT pg_backend_pid()").await, backend, "it is the same backend");
+    let scrape = exporter.scrape_fresh().await;
+    let holders = scrape.sample("pg_advisory_lock_holders");
+    assert_eq!(holders.values(), [1.0], "a reset lets go of the keys");
+    holders.with("key", "43").with("application_name", "(none)").is(1.0);
 }
 
 #[tokio::test]

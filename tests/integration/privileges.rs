@@ -172,3 +172,46 @@ async fn a_role_that_may_use_reserved_connections_gets_in_where_all_others_are_t
     exporter.scrape_fresh().await.sample("pg_advisory_up").is(1.0);
     assert_eq!(exporter.logged(&["level=warn"]), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_login_that_is_not_listed_any_more_is_told_at_the_next_connection_and_cured_with_its_line()
+ {
+    const ALWAYS: &str = "local all all trust";
+    const OURS: &str = "host postgres watcher 127.0.0.1/32 trust";
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let operator = Session::connect(&postgres.socket_dsn("app"), "operator").await;
+    operator.run("CREATE ROLE watcher LOGIN; SELECT pg_advisory_lock(42)").await;
+    postgres.set_hba_alone(&[ALWAYS, OURS]);
+    let dsn = format!("postgresql://watcher@127.0.0.1:{}/postgres", postgres.port());
+    let exporter = Exporter::watching(&dsn).start().await;
+    exporter.scrape_fresh().await;
+
+    postgres.set_hba_alone(&[ALWAYS]);
+    eventually("the server has read its rules", async || {
+        let refused = tokio_postgres::connect(&dsn, tokio_postgres::NoTls).await;
+        assert!(refused.is_err(), "let in");
+    })
+    .await;
+    // Whoever is in stays in.
+    exporter.scrape_fresh().await.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+    let ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'watcher'";
+    operator.run(ours).await;
+    eventually("the login is refused more than once", async || {
+        let scrape = exporter.scrape().await;
+        scrape.sample("pg_advisory_up").is(0.0);
+        scrape.sample("pg_advisory_lock_holders").absent();
+        let failures = scrape.sample("pg_advisory_poll_failures_total").with("reason", "login");
+        assert!(failures.value() >= 2.0);
+    })
+    .await;
+    let told = exporter.logged(&["reason=login"]);
+    assert_eq!(told.len(), 1, "{}", exporter.log());
+    for piece in ["no pg_hba.conf entry", "127.0.0.1", "watcher", "database"] {
+        assert!(told[0].contains(piece), "{}", told[0]);
+    }
+
+    postgres.set_hba_alone(&[ALWAYS, OURS]);
+    exporter.scrape_fresh().await.sample("pg_advisory_lock_holders").with("key", "42").is(1.0);
+    assert_eq!(exporter.logged(&["reason=login"]).len(), 1, "{}", exporter.log());
+}

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::files::Files;
 use crate::support::process::{Process, run};
-use crate::support::{Exporter, Postgres, Terminal, eventually, locks, require};
+use crate::support::{Exporter, Postgres, Session, Terminal, eventually, locks, require};
 
 const REGISTRY: &str = "\
 defaults: { max_hold: 15m, max_wait: 1s }
@@ -121,6 +121,24 @@ async fn the_detail_of_a_key_has_the_registry_the_forms_of_the_key_and_its_past(
     terminal.until_shows(&["it is gone"]).await;
     terminal.press("Escape");
     terminal.until_shows(&["no advisory lock is held or awaited"]).await;
+}
+
+#[tokio::test]
+async fn what_a_session_runs_is_not_shown_unless_it_is_asked_for() {
+    require!(Postgres, Tmux);
+    let postgres = Postgres::start().await;
+    let holder = postgres.session("billing-a").await;
+    holder.run("SELECT pg_advisory_lock(42), 'S3cr3t-canary'").await;
+    for (arguments, is_shown) in [(&[][..], false), (&["--show-queries"], true)] {
+        let terminal = Terminal::running(120, 60, &top(&postgres, arguments)).await;
+        terminal.until_shows(&["billing-a"]).await;
+        terminal.press("Enter");
+        let query = if is_shown { "S3cr3t-canary" } else { "bigint       42" };
+        let detail = terminal.until_shows(&[query]).await;
+        assert_eq!(detail.contains("canary"), is_shown, "{detail}");
+        let once = run(top(&postgres, &[&["--once", "--json"], arguments].concat())).await;
+        assert!(!once.stdout.contains("canary"), "{}", once.stdout);
+    }
 }
 
 #[tokio::test]
@@ -288,6 +306,31 @@ async fn nobody_is_acted_upon_without_the_flag_or_through_an_exporter() {
     terminal.until_shows(&["billing-a", &format!("exporter at {}", exporter.url())]).await;
     terminal.press("K");
     terminal.until_shows(&["an exporter acts on nobody", &by_hand]).await;
+    assert_eq!(holder.value("SELECT 1").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_refused_end_is_told_with_the_pid_in_the_words_of_the_server() {
+    require!(Postgres, Tmux);
+    let postgres = Postgres::start().await;
+    let holder = postgres.holds("billing-a", "42").await;
+    let operator = postgres.session("operator").await;
+    operator.run("CREATE ROLE watcher LOGIN IN ROLE pg_monitor, pg_signal_backend").await;
+    let dsn = format!("postgresql://watcher@127.0.0.1:{}/postgres", postgres.port());
+    let by_hand = Session::connect(&dsn, "by hand").await;
+    let refused = by_hand.try_run(&format!("SELECT pg_terminate_backend({})", holder.pid())).await;
+    let refused = refused.expect_err("a superuser is protected");
+    let words = refused.as_db_error().expect("the server says so").message().to_owned();
+    assert!(words.to_lowercase().contains("superuser"), "{words}");
+
+    let arguments = ["top", "--exporter", "none", "--allow-kill", "--dsn", &dsn];
+    let terminal = Terminal::running(200, 24, &locks(&arguments)).await;
+    terminal.until_shows(&["billing-a"]).await;
+    terminal.press("K");
+    terminal.until_shows(&["y does it"]).await;
+    terminal.press("y");
+    let told = format!("session {} (billing-a): the server refuses: {words}", holder.pid());
+    terminal.until_shows(&[&told]).await;
     assert_eq!(holder.value("SELECT 1").await.as_deref(), Some("1"));
 }
 
@@ -479,6 +522,32 @@ async fn a_pipe_gets_every_row_whole_and_without_an_escape() {
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(lines[0].contains(&long) && lines[1].starts_with(&format!("└─ {pid} billing-b")));
     assert!(!outcome.stdout.contains('\x1b'));
+}
+
+#[tokio::test]
+async fn a_name_that_is_rewritten_and_counted_with_others_is_shown_whole() {
+    require!(Postgres);
+    let postgres = Postgres::start().await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .config("limits: { applications: 1 }")
+        .config("applications: [{ match: '^(svc-[a-z]+)-.*$', name: '$1' }]")
+        .start()
+        .await;
+    let _billing = postgres.holds("svc-billing-7f3a9c-4711", "1").await;
+    exporter.scrape_fresh().await.sample("pg_advisory_lock_holders").is(1.0);
+    let _reports = postgres.holds("svc-reports-5d08e2-4712", "2").await;
+    let scrape = exporter.scrape_fresh().await;
+    let holders = scrape.sample("pg_advisory_lock_holders");
+    holders.clone().with("application_name", "svc-billing").with("key", "1").is(1.0);
+    holders.with("application_name", "other").with("key", "2").is(1.0);
+
+    let url = exporter.url();
+    let rows = ["--no-header", "--columns", "key,application", "--sort", "key"];
+    let from = run(locks(&[&["top", "--once", "--from", &url][..], &rows].concat())).await;
+    for outcome in [from, run(top(&postgres, &[&["--once"][..], &rows].concat())).await] {
+        let expected = "1  svc-billing-7f3a9c-4711\n2  svc-reports-5d08e2-4712\n";
+        assert_eq!(outcome.stdout, expected, "{}", outcome.stderr);
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The user's mistakes and wishes, through the built binary: what it says and with which exit code,
 //! and that nothing was asked of a server before; how it stops; and that no secret gets out.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -429,15 +430,21 @@ async fn a_password_appears_nowhere_when_the_login_fails_or_nobody_answers() {
                 assert!(failures.with("reason", reason).value() >= 1.0);
             })
             .await;
-            for path in ["/metrics", "/api/v1/locks", "/", "/nowhere"] {
+            for path in ["/metrics", "/api/v1/locks", "/api/v1/targets", "/", "/nowhere"] {
                 let response = exporter.get(path, &[]).await;
                 assert!(!response.text().contains(CANARY), "{path}: {}", response.text());
             }
+            let server = format!("127.0.0.1:{port}");
+            let scrape = exporter.scrape().await;
+            let labels = scrape.samples().iter().filter_map(|it| it.labels.get("server"));
+            let labels: BTreeSet<_> = labels.map(String::as_str).collect();
+            assert_eq!(labels, BTreeSet::from([&*server]), "neither user nor database");
             let log = exporter.log();
             assert!(!log.contains(CANARY), "{log}");
             // It is not silence that keeps the secret.
-            let says = [&format!("127.0.0.1:{port}"), &format!("reason={reason}")];
-            assert!(says.iter().all(|word| log.contains(word.as_str())), "{log}");
+            let reason = format!("reason={reason}");
+            let says = [&server, "user=canary", "database=app", &reason];
+            assert_eq!(exporter.logged(&says).len(), 1, "{log}");
         }
     }
 }

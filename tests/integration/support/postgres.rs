@@ -183,7 +183,16 @@ impl Postgres {
     /// Exchanges the lines of `pg_hba.conf` before those that trust everybody, and has the server
     /// read them, which it does soon.
     pub fn set_hba(&self, lines: &[&str]) {
-        write_private(&self.data().join("pg_hba.conf"), &render_hba(lines));
+        self.write_hba(&render_hba(lines));
+    }
+
+    /// [`Postgres::set_hba`] without any line behind these.
+    pub fn set_hba_alone(&self, lines: &[&str]) {
+        self.write_hba(&(lines.join("\n") + "\n"));
+    }
+
+    fn write_hba(&self, text: &str) {
+        write_private(&self.data().join("pg_hba.conf"), text);
         self.process.as_ref().expect("the server runs").signal("HUP");
     }
 
