@@ -13,7 +13,6 @@ mod chain;
 mod check;
 mod dashboard;
 mod dashboard_types;
-mod debian;
 mod demo;
 mod deployment;
 mod encryption;

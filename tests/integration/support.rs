@@ -110,12 +110,6 @@ pub enum Tool {
     Node,
     /// What takes a running process its memory.
     Prlimit,
-    /// What takes a binary what debuggers need.
-    Strip,
-    /// What makes the Debian package.
-    CargoDeb,
-    /// What installs it.
-    Dpkg,
 }
 
 impl Tool {
@@ -142,9 +136,6 @@ impl Tool {
             Tool::Compiler => find_program("cc"),
             Tool::Node => browser::find_node(),
             Tool::Prlimit => find_program("prlimit"),
-            Tool::Strip => find_program("strip"),
-            Tool::CargoDeb => find_program("cargo-deb"),
-            Tool::Dpkg => find_program("dpkg"),
         }
     }
 
