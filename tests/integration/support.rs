@@ -108,6 +108,10 @@ pub enum Tool {
     Node,
     /// What takes a running process its memory.
     Prlimit,
+    /// What makes Debian packages.
+    CargoDeb,
+    /// What installs them, and what their scripts call.
+    Dpkg,
 }
 
 impl Tool {
@@ -134,6 +138,10 @@ impl Tool {
             Tool::Compiler => find_program("cc"),
             Tool::Node => browser::find_node(),
             Tool::Prlimit => find_program("prlimit"),
+            Tool::CargoDeb => find_program("cargo-deb"),
+            Tool::Dpkg => find_program("deb-systemd-helper")
+                .and_then(|_| find_program("dpkg-shlibdeps"))
+                .and_then(|_| find_program("dpkg")),
         }
     }
 
