@@ -182,6 +182,57 @@ fn the_manifests_belong_together() {
     assert!(resources.iter().all(|name| folder.join(text(name)).is_file()), "{resources:?}");
 }
 
+/// What the schemas of Kubernetes say of this file, and whether they have nothing against it.
+fn validate(path: &Path) -> (bool, String) {
+    let output = Command::new("/usr/bin/python3")
+        .args(["-m", "kubernetes_validate", "--strict"])
+        .arg(path)
+        .env("PYTHONPATH", Tool::KubernetesValidate.path())
+        .output()
+        .expect("it can be run");
+    let said = [output.stderr, output.stdout].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn kubernetes_knows_every_field_of_the_manifests() {
+    require!(KubernetesValidate);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (is_good, said) = validate(&root.join("packaging/kubernetes/exporter.yaml"));
+    assert!(is_good, "{said}");
+    let passed = said.lines().filter(|line| line.contains(" passed for resource ")).count();
+    assert_eq!(passed, documents(EXPORTER).len(), "{said}");
+
+    let files = Files::new();
+    for (right, wrong) in [
+        ("readOnlyRootFilesystem:", "readonlyRootFilesystem:"),
+        ("livenessProbe:", "livelinessProbe:"),
+        ("replicas: 1", "replicas: one"),
+    ] {
+        let broken = EXPORTER.replace(right, wrong);
+        assert_ne!(broken, EXPORTER);
+        let (is_good, said) = validate(Path::new(&files.write("broken.yaml", &broken)));
+        assert!(!is_good && said.contains("did not validate"), "{wrong}: {said}");
+    }
+}
+
+/// Those of the operator of Prometheus are not among the schemas.
+#[test]
+fn the_operator_knows_every_field_of_its_resources() {
+    let names = |value: &Value| -> Vec<String> {
+        value.as_object().expect("it has fields").keys().cloned().collect()
+    };
+    let (monitor, rules) = (&documents(MONITORING)[0], &documents(RULES)[0]);
+    assert_eq!(monitor["kind"], "PodMonitor");
+    assert_eq!(names(&monitor["spec"]), ["podMetricsEndpoints", "selector"]);
+    assert_eq!(names(&monitor["spec"]["podMetricsEndpoints"][0]), ["interval", "port"]);
+    assert_eq!(names(&rules["spec"]), ["groups"]);
+    for resource in [monitor, rules] {
+        assert_eq!(resource["apiVersion"], "monitoring.coreos.com/v1");
+        assert_eq!(names(resource), ["apiVersion", "kind", "metadata", "spec"]);
+    }
+}
+
 #[test]
 fn the_rules_for_the_operator_are_the_alerts() {
     let rules = &documents(RULES)[0];
