@@ -190,10 +190,10 @@ async fn the_debian_package_installs_what_it_says_and_leaves_nothing() {
     let machine = Machine::new(make_package(folder.path()).await);
     assert_eq!(machine.files(), BTreeMap::new());
 
-    // Without a connection string nothing is started, and the installer is told what to do.
+    // Without a connection string the unit does not start, and the installer is told what to do.
     let (said, actions) = machine.dpkg("--install").await;
     assert!(said.contains("write a connection string to /etc/pg-locks-exporter/dsn"), "{said}");
-    assert_eq!(actions, [""; 0]);
+    assert_eq!(actions, ["start pg-locks-exporter.service"]);
     its_files_are_those_of_the_sources(&machine).await;
     its_settings_are_what_the_binary_knows(&machine).await;
 
@@ -220,7 +220,8 @@ async fn the_debian_package_installs_what_it_says_and_leaves_nothing() {
     ] {
         assert!(left.iter().any(|name| name == kept), "{kept} is gone");
     }
-    let (_, actions) = machine.dpkg("--install").await;
+    let (said, actions) = machine.dpkg("--install").await;
+    assert!(!said.contains("write a connection string"), "{said}");
     assert_eq!(actions, ["restart pg-locks-exporter.service"]);
 
     machine.dpkg("--remove").await;
