@@ -20,6 +20,7 @@ const MONITORING: &str = include_str!("../../packaging/kubernetes/monitoring.yam
 const RULES: &str = include_str!("../../packaging/kubernetes/rules.yaml");
 const KUSTOMIZATION: &str = include_str!("../../packaging/kubernetes/kustomization.yaml");
 const ALERTS: &str = include_str!("../../alerts/advisory-locks.yml");
+const DEPLOYING: &str = include_str!("../../docs/deploying.md");
 const DOCKERFILE: &str = include_str!("../../Dockerfile");
 
 fn documents(text: &str) -> Vec<Value> {
@@ -62,6 +63,14 @@ fn systemd_finds_no_fault_in_the_unit_and_little_that_it_could_do() {
     // In tenths: below 2.0 it calls a service safe.
     let (is_safe, said) = analyze(&["security", "--offline=yes", "--threshold=19", &unit]);
     assert!(is_safe, "{said}");
+
+    // What the document changes for several servers, which it takes in the place of one.
+    let change = DEPLOYING.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next());
+    let several = format!("{UNIT}\n{}", change.expect("there is a block"));
+    let several = several.replace("/usr/bin/locks", env!("CARGO_BIN_EXE_locks"));
+    let several = files.write("several.service", &several);
+    let (is_good, said) = analyze(&["verify", "--man=no", &several]);
+    assert!(is_good && !said.contains("several.service"), "{said}");
 
     let broken = UNIT.replace("WatchdogSec=60", "WatchdogSec=often");
     let broken = files.write("broken.service", &broken);
