@@ -20,6 +20,7 @@ const MONITORING: &str = include_str!("../../packaging/kubernetes/monitoring.yam
 const RULES: &str = include_str!("../../packaging/kubernetes/rules.yaml");
 const KUSTOMIZATION: &str = include_str!("../../packaging/kubernetes/kustomization.yaml");
 const ALERTS: &str = include_str!("../../alerts/advisory-locks.yml");
+const DEPLOYING: &str = include_str!("../../docs/deploying.md");
 const DOCKERFILE: &str = include_str!("../../Dockerfile");
 
 fn documents(text: &str) -> Vec<Value> {
@@ -62,6 +63,14 @@ fn systemd_finds_no_fault_in_the_unit_and_little_that_it_could_do() {
     // In tenths: below 2.0 it calls a service safe.
     let (is_safe, said) = analyze(&["security", "--offline=yes", "--threshold=19", &unit]);
     assert!(is_safe, "{said}");
+
+    // What the document changes for several servers, which it takes in the place of one.
+    let change = DEPLOYING.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next());
+    let several = format!("{UNIT}\n{}", change.expect("there is a block"));
+    let several = several.replace("/usr/bin/locks", env!("CARGO_BIN_EXE_locks"));
+    let several = files.write("several.service", &several);
+    let (is_good, said) = analyze(&["verify", "--man=no", &several]);
+    assert!(is_good && !said.contains("several.service"), "{said}");
 
     let broken = UNIT.replace("WatchdogSec=60", "WatchdogSec=often");
     let broken = files.write("broken.service", &broken);
@@ -180,6 +189,57 @@ fn the_manifests_belong_together() {
     let resources = kustomization["resources"].as_array().expect("it lists files");
     assert_eq!(resources.len(), 3);
     assert!(resources.iter().all(|name| folder.join(text(name)).is_file()), "{resources:?}");
+}
+
+/// What the schemas of Kubernetes say of this file, and whether they have nothing against it.
+fn validate(path: &Path) -> (bool, String) {
+    let output = Command::new("/usr/bin/python3")
+        .args(["-m", "kubernetes_validate", "--strict"])
+        .arg(path)
+        .env("PYTHONPATH", Tool::KubernetesValidate.path())
+        .output()
+        .expect("it can be run");
+    let said = [output.stderr, output.stdout].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn kubernetes_knows_every_field_of_the_manifests() {
+    require!(KubernetesValidate);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (is_good, said) = validate(&root.join("packaging/kubernetes/exporter.yaml"));
+    assert!(is_good, "{said}");
+    let passed = said.lines().filter(|line| line.contains(" passed for resource ")).count();
+    assert_eq!(passed, documents(EXPORTER).len(), "{said}");
+
+    let files = Files::new();
+    for (right, wrong) in [
+        ("readOnlyRootFilesystem:", "readonlyRootFilesystem:"),
+        ("livenessProbe:", "livelinessProbe:"),
+        ("replicas: 1", "replicas: one"),
+    ] {
+        let broken = EXPORTER.replace(right, wrong);
+        assert_ne!(broken, EXPORTER);
+        let (is_good, said) = validate(Path::new(&files.write("broken.yaml", &broken)));
+        assert!(!is_good && said.contains("did not validate"), "{wrong}: {said}");
+    }
+}
+
+/// Those of the operator of Prometheus are not among the schemas.
+#[test]
+fn the_operator_knows_every_field_of_its_resources() {
+    let names = |value: &Value| -> Vec<String> {
+        value.as_object().expect("it has fields").keys().cloned().collect()
+    };
+    let (monitor, rules) = (&documents(MONITORING)[0], &documents(RULES)[0]);
+    assert_eq!(monitor["kind"], "PodMonitor");
+    assert_eq!(names(&monitor["spec"]), ["podMetricsEndpoints", "selector"]);
+    assert_eq!(names(&monitor["spec"]["podMetricsEndpoints"][0]), ["interval", "port"]);
+    assert_eq!(names(&rules["spec"]), ["groups"]);
+    for resource in [monitor, rules] {
+        assert_eq!(resource["apiVersion"], "monitoring.coreos.com/v1");
+        assert_eq!(names(resource), ["apiVersion", "kind", "metadata", "spec"]);
+    }
 }
 
 #[test]

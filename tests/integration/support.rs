@@ -34,7 +34,7 @@ use std::cell::{Cell, RefCell};
 use std::env;
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe, UnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Once;
 use std::task::Poll;
@@ -110,6 +110,12 @@ pub enum Tool {
     Node,
     /// What takes a running process its memory.
     Prlimit,
+    /// What makes Debian packages.
+    CargoDeb,
+    /// What installs them, and what their scripts call.
+    Dpkg,
+    /// The schemas of Kubernetes, a module of Debian's own Python.
+    KubernetesValidate,
 }
 
 impl Tool {
@@ -136,6 +142,15 @@ impl Tool {
             Tool::Compiler => find_program("cc"),
             Tool::Node => browser::find_node(),
             Tool::Prlimit => find_program("prlimit"),
+            Tool::CargoDeb => find_program("cargo-deb"),
+            Tool::Dpkg => find_program("deb-systemd-helper")
+                .and_then(|_| find_program("dpkg-shlibdeps"))
+                .and_then(|_| find_program("dpkg")),
+            Tool::KubernetesValidate => {
+                let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+                let folder = root.join("target/python/kubernetes_validate");
+                folder.join("kubernetes_validate").is_dir().then_some(folder)
+            }
         }
     }
 
