@@ -264,16 +264,11 @@ async fn a_locked_catalog_of_functions_fails_polls_at_their_limit_and_is_over_wh
     let observer = postgres.session_in("postgres", "observer").await;
     let change = postgres.session_in("postgres", "change").await;
     let lock = postgres.session_in("postgres", "lock").await;
-    // By the share of the time that is the default.
-    let exporter = Exporter::serve(&[
-        "--dsn",
-        &postgres.dsn("postgres"),
-        "--poll.interval",
-        "100ms",
-        "--poll.timeout",
-        "400ms",
-    ])
-    .await;
+    let exporter = Exporter::watching(&postgres.dsn("postgres"))
+        .argument("--poll.timeout")
+        .argument("400ms")
+        .start()
+        .await;
     exporter.scrape_fresh().await;
     let waits = format!("SELECT count(*) FROM pg_locks WHERE pid = {} AND NOT granted", lock.pid());
     // Asked before, so that this session knows the functions it takes. A new one would hang.
@@ -293,7 +288,7 @@ async fn a_locked_catalog_of_functions_fails_polls_at_their_limit_and_is_over_wh
         let scrape = exporter.scrape().await;
         assert_blind(&scrape);
         assert!(failures_for(&scrape, "timeout") >= 4.0);
-        // The server waits and does not work.
+        // The server waits and does not work, so that even three polls of 400 ms count for nothing.
         scrape.sample("pg_advisory_poll_interval_seconds").is(0.1);
     })
     .await;
