@@ -3,6 +3,7 @@
 
 use pg_locks_exporter::sample::{LockRow, Sample};
 
+use crate::support::network::Network;
 use crate::support::relay::Burst;
 use crate::support::{
     DEADLINE, Exporter, PgBouncer, PoolMode, Postgres, Relay, eventually, require,
@@ -223,4 +224,26 @@ async fn when_somebody_begins_to_wait_for_a_relation_the_poll_is_repeated_for_it
     statement.finish().await;
     let (sample, round_trips) = poll().await;
     assert_eq!((rows_of(&sample, relation).len(), round_trips), (0, 1));
+}
+
+#[tokio::test]
+async fn ten_thousand_locks_are_eight_bytes_each_on_the_wire_and_little_beside() {
+    require!(Postgres);
+    let postgres = Postgres::builder().setting("max_locks_per_transaction", 200).start().await;
+    let mut holders = Vec::new();
+    for number in 0..50 {
+        let session = postgres.session(&format!("pod-{number}")).await;
+        let sql = "SELECT count(pg_advisory_lock(n)) FROM generate_series";
+        session.run(&format!("{sql}({number} * 200, {number} * 200 + 199) AS n")).await;
+        holders.push(session);
+    }
+    let network = Network::start(&postgres).await;
+    let mut connection = connect(&network.dsn("app")).await;
+    connection.fetch_sample(DEADLINE).await.expect("it can be polled");
+    let before = network.answered();
+    let sample = connection.fetch_sample(DEADLINE).await.expect("it can be polled");
+    let bytes = network.answered() - before;
+    assert_eq!(sample.advisory_rows(true), 10_000);
+    // Each of the sessions is a row of the lock table and one of activity.
+    assert!(bytes <= 80_000 + 55 * 400, "{bytes} bytes");
 }

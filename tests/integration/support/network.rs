@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -45,6 +45,7 @@ struct State {
     server: AtomicU16,
     open: AtomicUsize,
     accepted: AtomicUsize,
+    answered: AtomicU64,
 }
 
 impl State {
@@ -63,6 +64,7 @@ impl Network {
             server: AtomicU16::new(postgres.port()),
             open: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
         });
         let shared = Arc::clone(&state);
         let accepting = tokio::spawn(async move {
@@ -101,6 +103,11 @@ impl Network {
     /// How many connections are open.
     pub fn open(&self) -> usize {
         self.state.open.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes servers have sent.
+    pub fn answered(&self) -> u64 {
+        self.state.answered.load(Ordering::Relaxed)
     }
 
     /// How many there ever were.
@@ -146,6 +153,9 @@ async fn pass(
         let length = from.read(&mut buffer).await?;
         if length == 0 {
             return Ok(());
+        }
+        if is_answer {
+            state.answered.fetch_add(length as u64, Ordering::Relaxed);
         }
         let mut bytes = &buffer[..length];
         while let Some((first, rest)) = bytes.split_first() {
