@@ -13,13 +13,14 @@ mod graph;
 mod queue;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use self::graph::{Graph, Node};
 use self::queue::{Cause, Queue};
+use crate::map::{HashMap, HashSet};
 use crate::mode::ModeSet;
 use crate::sample::{LockTag, Pid, Sample};
 use crate::timestamp::Timestamp;
@@ -124,7 +125,7 @@ impl Chains {
     /// waits for nobody has none.
     pub fn blockers(&self, waiter: &SessionId) -> impl Iterator<Item = Blocker> {
         let requests = self.requests_of(waiter);
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         requests
             .iter()
             .flat_map(|(queue, index)| self.queues[*queue].blockers(*index))
@@ -210,7 +211,7 @@ impl Chains {
     /// first. One that waits for nobody is an end itself, if somebody waits for it.
     pub fn ends<'a>(&self, ids: impl IntoIterator<Item = &'a SessionId>) -> Vec<Root> {
         // Very many waiters share few lists.
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let mut ends = BTreeSet::new();
         for roots in ids.into_iter().filter_map(|id| self.node(id)).map(|it| self.graph.roots(it)) {
             if seen.insert(roots.as_ptr()) {
@@ -265,7 +266,7 @@ impl Chains {
     }
 
     fn add_queue(&mut self, lock: LockId<'_>, rows: Vec<Row>) {
-        let mut held: HashMap<Node, ModeSet> = HashMap::new();
+        let mut held: HashMap<Node, ModeSet> = HashMap::default();
         let mut requests = Vec::new();
         for row in rows {
             let node = self.numbers[&row.who];
@@ -295,7 +296,7 @@ impl Chains {
     }
 
     fn name_roots(&mut self) {
-        let mut named: HashMap<*const Node, Arc<[Root]>> = HashMap::new();
+        let mut named: HashMap<*const Node, Arc<[Root]>> = HashMap::default();
         for node in self.requests.keys() {
             let roots = self.graph.roots(*node);
             let named = named.entry(roots.as_ptr()).or_insert_with(|| {
@@ -375,7 +376,7 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn of(sample: &'a Sample, tracker: &Tracker, leaders: &HashMap<Pid, Pid>) -> Self {
-        let mut rows = Self { by_lock: HashMap::new(), who: BTreeSet::new() };
+        let mut rows = Self { by_lock: HashMap::default(), who: BTreeSet::new() };
         let whose = |pid: Option<Pid>, transaction| match pid.and_then(|pid| leaders.get(&pid)) {
             Some(leader) => SessionId::Backend(*leader),
             None => tracker.owner(pid, transaction),

@@ -15,7 +15,7 @@ mod pooled;
 mod sentence;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use self::pooled::{Namesakes, Sharing, SharingWatch};
 pub(crate) use self::sentence::render_inversion;
 use self::sentence::{ChainEnd, Evidence, NameDoubt, Who};
 use crate::config::{Applications, Poolers, Thresholds};
+use crate::map::{HashMap, HashSet};
 use crate::memory::FirstName;
 use crate::registry::{DeclaredScope, Glob, Limit, Resolution, Role};
 use crate::sample::{ClientAddress, Names, Pid, State};
@@ -211,7 +212,7 @@ impl Judge {
         let crowded = self.crowded_sessions(picture);
         let namesakes = self.sharing.namesakes(&picture.sessions);
         let mut cycles = cycle::find(picture, &self.sharing, moment.own_pooler);
-        let mut spared = HashMap::new();
+        let mut spared = HashMap::default();
         for evidence in cycles.values().map(|cycle| &cycle.evidence) {
             if let Some(root) = evidence.spares() {
                 spared.entry(root).or_insert_with(|| Arc::new(evidence.clone()));
@@ -367,7 +368,7 @@ impl Judge {
     }
 
     fn crowded_sessions(&self, picture: &Picture) -> Crowded {
-        let mut keys: HashMap<&SessionId, (usize, (Timestamp, KeyId))> = HashMap::new();
+        let mut keys: HashMap<&SessionId, (usize, (Timestamp, KeyId))> = HashMap::default();
         for lock in &picture.locks {
             for holder in &lock.holders {
                 let held = (holder.since, lock.id);
@@ -521,7 +522,7 @@ impl Finding {
         let mut concerned: Vec<_> = concerned.collect();
         concerned.sort_by_key(|(measure, id, _)| (Reverse(*measure), *id));
         // Whatever the lock table says, a session is told of once.
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         concerned.retain(|(_, id, _)| seen.insert(*id));
         let (measure, _, worst) = concerned.first()?;
         let evidence = evidence(worst, *measure);

@@ -18,6 +18,7 @@
 //! | [`cli`], [`config`], [`logging`] | flags as typed; a `Config` that only validation can make; log lines | reads files |
 //! | [`postgres`] | connection strings as libpq reads them, the connect with its TLS, the poll's SQL, rows → `Sample` | yes |
 //! | [`sample`], [`key`], [`mode`], [`timestamp`], [`duration`] | plain values: what was seen | |
+//! | [`map`] | maps by a quick hash, for what there is very much of | |
 //! | [`printable`] | texts of others on a terminal | |
 //! | [`privilege`] | what our role may do, and the SQL that grants what it should | |
 //! | [`registry`] | names for keys: the YAML language and its functions, presets, who names a key | reads files |
@@ -94,6 +95,7 @@ pub mod postgres;
 
 pub mod duration;
 pub mod key;
+pub mod map;
 pub mod mode;
 pub mod printable;
 pub mod privilege;

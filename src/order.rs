@@ -17,12 +17,13 @@
 //! found goes into the picture, where `finding` and the JSON take it from.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::map::{HashMap, HashSet};
 use crate::mode::{Mode, ModeSet};
 use crate::sample::{KeyGroup, Pid, Sample};
 use crate::series::Label;
@@ -179,7 +180,7 @@ impl Orders {
         // Those of findings first: within a bound it is they that keep what they have.
         let of = |is_certain: bool| open.iter().filter(move |it| it.is_certain() == is_certain);
         let keys = of(true).chain(of(false)).flat_map(|it| it.edges.map(|edge| edge.held));
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let keys: Vec<KeyId> = keys.filter(|key| seen.insert(*key)).collect();
         let labels = labels(&keys);
         open.iter().filter_map(|it| it.told(&labels)).map(Arc::new).collect()
@@ -422,7 +423,7 @@ impl<'a> Scene<'a> {
         self,
         awaited: &BTreeSet<KeyId>,
     ) -> HashMap<Pid, Vec<(KeyId, ModeSet, &'a Holder)>> {
-        let mut lasting: HashMap<Pid, Vec<_>> = HashMap::new();
+        let mut lasting: HashMap<Pid, Vec<_>> = HashMap::default();
         let locks = awaited.iter().filter_map(|key| self.picture.lock(*key));
         for (lock, holder) in locks.flat_map(|lock| lock.holders.iter().map(move |it| (lock, it))) {
             let Some(pid) = holder.id.pid() else { continue };
@@ -441,7 +442,7 @@ impl<'a> Scene<'a> {
 
     /// What these sessions hold.
     fn groups_of(self, pids: &HashSet<Pid>) -> HashMap<Pid, Vec<&'a KeyGroup>> {
-        let mut groups: HashMap<Pid, Vec<&KeyGroup>> = HashMap::new();
+        let mut groups: HashMap<Pid, Vec<&KeyGroup>> = HashMap::default();
         for group in self.sample.advisory.iter().filter(|group| group.granted) {
             if let Some(pid) = group.pid.filter(|pid| pids.contains(pid)) {
                 groups.entry(pid).or_default().push(group);

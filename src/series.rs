@@ -12,7 +12,7 @@
 //!
 //! Pure. Its input is the tracker's picture and what changed; `metrics` turns it into families.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::blocking::Chains;
 use crate::config::{Applications, Limits};
 use crate::key::Key;
+use crate::map::{HashMap, HashSet};
 use crate::memory::{LastHeld, past};
 use crate::registry::{Crowd, DeclaredScope, Resolution, Resolver, Signs, UNREGISTERED};
 use crate::sample::{DatabaseOid, Names, Pid, Sample};
@@ -221,10 +222,10 @@ impl SeriesSet {
         let steady = limits.keys - quick;
         Self {
             rules,
-            labels: HashMap::new(),
-            labels_before: HashMap::new(),
-            application_labels: HashMap::new(),
-            slotted: HashMap::new(),
+            labels: HashMap::default(),
+            labels_before: HashMap::default(),
+            application_labels: HashMap::default(),
+            slotted: HashMap::default(),
             kept_for_told: limits.keys / 4,
             databases: Slots::new(limits.databases, DAY, limits.databases),
             quick_keys: Slots::new(quick, HOUR, 2 * quick),
@@ -233,13 +234,13 @@ impl SeriesSet {
             applications: Slots::new(limits.applications, DAY, 2 * limits.applications),
             registered: BTreeMap::new(),
             recalled: BTreeMap::new(),
-            witnesses: HashMap::new(),
-            last_holder: HashMap::new(),
+            witnesses: HashMap::default(),
+            last_holder: HashMap::default(),
             datnames: BTreeMap::new(),
-            named: HashSet::new(),
+            named: HashSet::default(),
             unregistered: None,
             told: Vec::new(),
-            told_resolutions: HashMap::new(),
+            told_resolutions: HashMap::default(),
             crowd: Crowd::default(),
             past_bound: 0,
             counters: Counters::default(),
@@ -345,7 +346,7 @@ impl SeriesSet {
         resolver: &Resolver,
     ) -> HashMap<KeyId, Arc<Label>> {
         let mut before = std::mem::take(&mut self.told_resolutions);
-        let mut labels = HashMap::new();
+        let mut labels = HashMap::default();
         for key in keys {
             let present = self.labels.get(key).map(|seen| seen.label.clone());
             let resolution = match &present {
@@ -394,17 +395,17 @@ impl SeriesSet {
         resolver: &Resolver,
     ) {
         let now = sample.at_local;
-        let mut present: BTreeMap<KeyId, bool> = BTreeMap::new();
-        for id in tracker.holds().keys() {
-            present.entry(id.key).or_default();
-        }
-        for id in tracker.waits().keys() {
-            present.insert(id.key, true);
-        }
+        // Once each and in order, and whether it is awaited; a sorted list, since there may be very many.
+        let held = tracker.holds().keys().map(|id| (id.key, false));
+        let awaited = tracker.waits().keys().map(|id| (id.key, true));
+        let mut present: Vec<(KeyId, bool)> = held.chain(awaited).collect();
+        present.sort_unstable_by_key(|(key, is_awaited)| (*key, std::cmp::Reverse(*is_awaited)));
+        present.dedup_by_key(|(key, _)| *key);
+        let keys = || present.iter().map(|(key, _)| key);
         let applications = self.rename_applications(sample, chains);
         // Who is here keeps what it has, however long the last poll was ago; only then do slots
         // come back.
-        for key in present.keys() {
+        for key in keys() {
             self.databases.keep(&key.database, now);
             // A slot that the key had before it got a name is for others.
             if self.labels.get(key).is_none_or(|seen| seen.label.resolution.lock.is_none()) {
@@ -442,7 +443,7 @@ impl SeriesSet {
 
         // Before any name is given, for the first of many ids may be the number of a preset.
         let is_new = |key: &&KeyId| self.is_stale || !self.labels.contains_key(key);
-        for key in present.keys().filter(is_new) {
+        for key in keys().filter(is_new) {
             let numbers = resolver.preset_numbers();
             if Crowd::<DatabaseOid>::is_near(key.key, numbers)
                 && resolve(resolver, names, *key, Signs::default()).lock.is_none()
@@ -451,7 +452,7 @@ impl SeriesSet {
             }
         }
 
-        let mut databases = self.label_databases(present.keys(), names, now);
+        let mut databases = self.label_databases(keys(), names, now);
         let mut before = std::mem::take(&mut self.labels);
         let mut holders: Option<HashMap<KeyId, Vec<Arc<str>>>> = None;
         // In order of the key, so that who comes first does not depend on a hash map.
@@ -502,7 +503,7 @@ impl SeriesSet {
         elapsed: Duration,
     ) -> Vec<HolderChange> {
         let mut holder_changes = Vec::new();
-        let mut begun: HashSet<KeyId> = HashSet::new();
+        let mut begun: HashSet<KeyId> = HashSet::default();
         for change in changes {
             self.count_change(change);
             if let Change::HoldBegan { id } = change {
@@ -663,7 +664,7 @@ impl SeriesSet {
                 || (&*label == SERVER_WIDE && database != DatabaseOid::SERVER_WIDE);
             databases.insert(database, DatabaseLabel { datname, label, is_shared, folded: None });
         }
-        let mut by_label: HashMap<Arc<str>, u32> = HashMap::new();
+        let mut by_label: HashMap<Arc<str>, u32> = HashMap::default();
         for database in databases.values() {
             *by_label.entry(database.label.clone()).or_default() += 1;
         }
@@ -807,7 +808,7 @@ impl SeriesSet {
     fn rename_applications(&self, sample: &Sample, chains: &Chains) -> Vec<(Arc<str>, Arc<str>)> {
         let mut involved: HashSet<Pid> =
             sample.advisory.iter().filter_map(|group| group.pid).collect();
-        let mut read = HashSet::new();
+        let mut read = HashSet::default();
         let waiting = sample.advisory.iter().filter(|group| !group.granted);
         for waiter in waiting.filter_map(|group| group.pid) {
             let roots = chains.roots(&SessionId::Backend(waiter));
@@ -816,7 +817,7 @@ impl SeriesSet {
                 involved.extend(roots.iter().filter_map(|root| root.id.pid()));
             }
         }
-        let mut renamed: HashSet<Arc<str>> = HashSet::new();
+        let mut renamed: HashSet<Arc<str>> = HashSet::default();
         sample
             .backends
             .iter()
@@ -966,7 +967,7 @@ fn holder_names(sample: &Sample, tracker: &Tracker) -> HashMap<KeyId, Vec<Arc<st
         .flatten()
         .filter_map(|backend| Some((backend.pid, backend.application_name.as_ref()?)))
         .collect();
-    let mut holders: HashMap<KeyId, Vec<Arc<str>>> = HashMap::new();
+    let mut holders: HashMap<KeyId, Vec<Arc<str>>> = HashMap::default();
     for id in tracker.holds().keys() {
         if let Some(name) = id.holder.pid().and_then(|pid| names.get(&pid)) {
             holders.entry(id.key).or_default().push((*name).clone());

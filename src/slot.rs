@@ -5,10 +5,11 @@
 //! first that come, given back when its value was not seen for a while, and may be given out only
 //! so many times a day. Pure: time is an argument.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::Duration;
 
+use crate::map::HashMap;
 use crate::timestamp::Timestamp;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -27,7 +28,7 @@ impl<K: Clone + Eq + Hash> Slots<K> {
     /// `size` slots that come back after `idle_limit` without a sight, and are given out at most
     /// `per_day` times in any 24 hours.
     pub fn new(size: usize, idle_limit: Duration, per_day: usize) -> Self {
-        Self { size, idle_limit, per_day, last_seen: HashMap::new(), given: VecDeque::new() }
+        Self { size, idle_limit, per_day, last_seen: HashMap::default(), given: VecDeque::new() }
     }
 
     /// Whether `value` has a slot; if so it was seen now.

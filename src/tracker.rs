@@ -24,14 +24,15 @@
 //! Pure: time comes with the sample. Names, labels and limits are no business of this file; what
 //! it knows goes to `view`, and what changed to `series`.
 
+use std::cell::OnceCell;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
+use crate::map::{HashMap, HashSet};
 use crate::memory::FirstName;
 use crate::mode::Mode;
 use crate::registry::DeclaredScope;
@@ -442,7 +443,7 @@ impl Tracker {
     /// one of them stands in the queue, nobody it conflicts with can have let go of the key and
     /// taken it again: letting go would have let the waiter in.
     fn stayed_in_queue(&self, before: &HashMap<WaitId, Wait>) -> ByKey {
-        let mut stayed = ByKey::new();
+        let mut stayed = ByKey::default();
         for (id, wait) in &self.waits {
             if wait.start.is_some() && before.get(id).is_some_and(|known| known.start == wait.start)
             {
@@ -462,58 +463,62 @@ impl Tracker {
         declared: &impl Fn(KeyId) -> Option<DeclaredScope>,
         changes: &mut Vec<Change>,
     ) -> ByKey {
-        let mut unbroken = ByKey::new();
+        let mut unbroken = ByKey::default();
         let (mut begun, mut over) = (Vec::new(), Vec::new());
         // What has no backend any more takes its hold from the one that had it, so it comes first.
         let granted = || sample.advisory.iter().filter(|group| group.granted);
+        let of_holders = OnceCell::new();
         let prepared = granted().filter(|group| group.pid.is_none());
         for group in prepared.chain(granted().filter(|group| group.pid.is_some())) {
             let holder = self.session_id(group);
             let session = sessions.of_group(group, self.prepared(&group.transaction));
             for key in keys(group) {
                 let id = HoldId { holder: holder.clone(), key, mode: group.mode.clone() };
-                if self.holds.get(&id).is_some_and(|hold| hold.poll == self.poll) {
-                    // Compatible servers were seen to print a row twice; it is one hold.
-                    continue;
-                }
-                let mut seen = Sighting {
+                let has_one_mode = || {
+                    !other_modes(&id).any(|other| self.holds.contains_key(&other))
+                        && !of_holders
+                            .get_or_init(|| GroupsOfHolders::of(sample))
+                            .hold_in_other_mode(group, key.key)
+                };
+                let seen = Sighting {
                     sample,
                     poll: self.poll,
                     previous: self.previous,
                     session: &session,
                     local_id: group.transaction.local_id(),
-                    keeps_waiter: false,
+                    keeps_waiter: keeps_waiter(queue, &id) && has_one_mode(),
                     declared_session: &|| declared(key) == Some(DeclaredScope::Session),
                 };
-                let known = self.holds.remove(&id).or_else(|| self.take_prepared(&id, group));
-                let hold = match known {
-                    Some(known) if known.is_of(session.backend_start) => {
-                        let has_one_mode = || {
-                            !other_modes(&id).any(|other| self.holds.contains_key(&other))
-                                && !holds_in_other_mode(sample, group, key.key)
-                        };
-                        seen.keeps_waiter = keeps_waiter(queue, &id) && has_one_mode();
-                        let Continued { hold, is_unbroken, ended } = known.continued(&seen);
-                        if is_unbroken && queue.awaited.contains(&key) {
-                            let held = (holder.clone(), group.mode.clone());
-                            unbroken.entry(key).or_default().push(held);
-                        }
-                        if let Some(duration) = ended {
-                            over.push((id.clone(), duration));
+                // Nearly all were there before, and there may be very many: they stay in their place.
+                let known = match self.holds.get_mut(&id) {
+                    // Compatible servers were seen to print a row twice; it is one hold.
+                    Some(known) if known.poll == self.poll => continue,
+                    Some(known) => known,
+                    None => match self.take_prepared(&id, group) {
+                        Some(known) => self.holds.entry(id.clone()).or_insert(known),
+                        None => {
                             begun.push(id.clone());
+                            self.holds.insert(id, Hold::first_seen(&seen));
+                            continue;
                         }
-                        hold
-                    }
-                    reused => {
-                        // The pid belongs to a new backend: the old one's hold went with it.
-                        if let Some(old) = reused {
-                            over.push((id.clone(), old.duration(self.previous, sample.at)));
-                        }
-                        begun.push(id.clone());
-                        Hold::first_seen(&seen)
-                    }
+                    },
                 };
-                self.holds.insert(id, hold);
+                if !known.is_of(session.backend_start) {
+                    // The pid belongs to a new backend: the old one's hold went with it.
+                    over.push((id.clone(), known.duration(self.previous, sample.at)));
+                    *known = Hold::first_seen(&seen);
+                    begun.push(id);
+                    continue;
+                }
+                let Continued { is_unbroken, ended } = known.go_on(&seen);
+                if is_unbroken && queue.awaited.contains(&key) {
+                    let held = (holder.clone(), group.mode.clone());
+                    unbroken.entry(key).or_default().push(held);
+                }
+                if let Some(duration) = ended {
+                    over.push((id.clone(), duration));
+                    begun.push(id);
+                }
             }
         }
         let gone = self.holds.extract_if(|_, hold| hold.poll != self.poll);
@@ -538,7 +543,7 @@ impl Tracker {
         &'a self,
         ids: impl Iterator<Item = &'a HoldId> + Clone,
     ) -> impl Fn(&HoldId) -> bool + 'a {
-        let mut strongest: HashMap<(&SessionId, KeyId), u8> = HashMap::new();
+        let mut strongest: HashMap<(&SessionId, KeyId), u8> = HashMap::default();
         for id in ids {
             let strength = strongest.entry((&id.holder, id.key)).or_default();
             *strength = id.mode.strength().max(*strength);
@@ -639,14 +644,26 @@ fn keeps_waiter(queue: &Queue, id: &HoldId) -> bool {
     })
 }
 
-/// Whether the holder of a row has the key in another mode beside it.
-fn holds_in_other_mode(sample: &Sample, group: &KeyGroup, key: Key) -> bool {
-    sample.advisory.iter().any(|other| {
-        other.granted
-            && (other.pid, other.database) == (group.pid, group.database)
-            && other.mode != group.mode
-            && other.keys.contains(&key)
-    })
+/// What each holder has in each database, where somebody asks for it.
+struct GroupsOfHolders<'a>(HashMap<(Option<Pid>, DatabaseOid), Vec<&'a KeyGroup>>);
+
+impl<'a> GroupsOfHolders<'a> {
+    fn of(sample: &'a Sample) -> Self {
+        let mut groups: HashMap<_, Vec<&KeyGroup>> = HashMap::default();
+        for group in sample.advisory.iter().filter(|group| group.granted) {
+            groups.entry((group.pid, group.database)).or_default().push(group);
+        }
+        Self(groups)
+    }
+
+    /// Whether the holder of a row has the key in another mode beside it.
+    fn hold_in_other_mode(&self, group: &KeyGroup, key: Key) -> bool {
+        let groups = self.0.get(&(group.pid, group.database));
+        groups
+            .into_iter()
+            .flatten()
+            .any(|other| other.mode != group.mode && other.keys.contains(&key))
+    }
 }
 
 fn middle(low: Duration, high: Duration) -> Duration {
@@ -676,7 +693,7 @@ struct Session {
 
 impl Sessions {
     fn of(sample: &Sample) -> Self {
-        let mut by_pid: HashMap<Pid, Session> = HashMap::new();
+        let mut by_pid: HashMap<Pid, Session> = HashMap::default();
         for backend in sample.backends.iter().flatten() {
             // The guard: what the backend has been since *after* the poll began says nothing of
             // the moment in which the lock table was read.
@@ -744,7 +761,6 @@ struct Sighting<'a> {
 
 /// What became of a hold between two polls that both saw its row.
 struct Continued {
-    hold: Hold,
     /// Held throughout, for certain. That the holder is in the same transaction proves nothing:
     /// it may have let a waiter in and taken the key again.
     is_unbroken: bool,
@@ -842,7 +858,7 @@ impl Hold {
     }
 
     /// The same row, one poll later (rules 6 and 7).
-    fn continued(mut self, seen: &Sighting<'_>) -> Continued {
+    fn go_on(&mut self, seen: &Sighting<'_>) -> Continued {
         let unbroken = seen.is_unbroken();
         self.is_unbroken = unbroken;
         self.backend_start = self.backend_start.or(seen.session.backend_start);
@@ -892,7 +908,7 @@ impl Hold {
             self.presence.unbroken = true;
             self.presence.under_waiter = true;
         }
-        Continued { hold: self, is_unbroken: unbroken, ended }
+        Continued { is_unbroken: unbroken, ended }
     }
 
     /// The same, when its transaction was prepared: whatever the backend held of this key in

@@ -4,7 +4,7 @@
 //! disagree. Ages are computed here, on the server's clock, in one place. Pure: drawn from what
 //! the tracker knows, never from a connection.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::blocking::{self, Blocker, Chains};
 use crate::event::History;
 use crate::finding::{Finding, Undecided};
 use crate::inspected::Inspected;
+use crate::map::{HashMap, HashSet};
 use crate::memory::Memory;
 use crate::mode::Mode;
 use crate::order::Inversion;
@@ -376,22 +377,13 @@ impl Picture {
         series: &SeriesSet,
     ) -> Self {
         let scene = Scene::of(sample, tracker, &chains, names, series);
-        let mut locks: BTreeMap<KeyId, (Vec<Holder>, Vec<Waiter>)> = BTreeMap::new();
-        // The strongest mode first: what a session is said of must not depend on a hash map.
+        // By key, since there may be very many: a sorted list is quicker than a map. Of one key the
+        // strongest mode first: what a session is said of must not depend on a hash map.
         let mut holds: Vec<_> = tracker.holds().iter().collect();
-        holds.sort_by_key(|(id, _)| std::cmp::Reverse(id.mode.strength()));
-        for (id, hold) in holds {
-            // Nearly every key has one holder, and there may be very many keys.
-            let alone = || (Vec::with_capacity(1), Vec::new());
-            let holders = &mut locks.entry(id.key).or_insert_with(alone).0;
-            match holders.iter_mut().find(|holder| holder.id == id.holder) {
-                Some(holder) => holder.join(&id.mode, hold),
-                None => holders.push(scene.draw_holder(id, hold)),
-            }
-        }
-        for (id, wait) in tracker.waits() {
-            locks.entry(id.key).or_default().1.push(scene.draw_waiter(id, wait));
-        }
+        holds.sort_unstable_by_key(|(id, _)| (id.key, std::cmp::Reverse(id.mode.strength())));
+        let mut waits: Vec<_> = tracker.waits().iter().collect();
+        waits.sort_unstable_by_key(|(id, _)| id.key);
+        let locks = draw_locks(&scene, &holds, &waits, series);
         let on_keys = scene.find_on_keys(tracker);
         let roots = chains.ends(on_keys.iter().copied());
         let roots = roots.iter().map(|root| scene.draw_root(root)).collect();
@@ -402,18 +394,7 @@ impl Picture {
             at_local: sample.at_local,
             in_recovery: sample.in_recovery,
             watching_since: sample.at,
-            locks: locks
-                .into_iter()
-                .filter_map(|(id, (mut holders, mut waiters))| {
-                    holders.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
-                    // The longest wait first; one that has no start yet has only just begun.
-                    waiters.sort_by_key(|waiter| {
-                        (waiter.since.is_none(), waiter.since, waiter.id.clone())
-                    });
-                    let label = series.label(id)?.clone();
-                    Some(Lock { id, label, holders, waiters, findings: Vec::new() })
-                })
-                .collect(),
+            locks,
             free: Vec::new(),
             inversions: Vec::new(),
             undecided: Vec::new(),
@@ -467,7 +448,7 @@ impl<'a> Scene<'a> {
                 .map(|(id, through)| (id.clone(), through.into_iter().map(Arc::from).collect()))
                 .collect(),
             locks,
-            roots: HashMap::new(),
+            roots: HashMap::default(),
             sessions: backends()
                 .map(|one| (one.pid, Arc::new(Session::of(one, sample.at, names, series))))
                 .collect(),
@@ -500,7 +481,7 @@ impl<'a> Scene<'a> {
     }
 
     fn draw_roots(&self, tracker: &Tracker) -> HashMap<SessionId, Arc<[Root]>> {
-        let mut drawn: HashMap<*const blocking::Root, Arc<[Root]>> = HashMap::new();
+        let mut drawn: HashMap<*const blocking::Root, Arc<[Root]>> = HashMap::default();
         // A worker of somebody else's statement is not among those who wait, but its leader is.
         let waiters = tracker.waits().keys().map(|id| &id.waiter).chain(self.chains.waiters());
         let draw = |waiter: &SessionId| {
@@ -572,7 +553,7 @@ impl<'a> Scene<'a> {
             order(a).cmp(&order(b)).then_with(|| a.id.cmp(&b.id))
         });
         // Workers of one statement may wait for the same.
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         waits.retain(|wait| seen.insert((wait.id.clone(), wait.tag.clone(), wait.mode.clone())));
         waits
     }
@@ -638,6 +619,42 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// The locks of these holds and waits, both in order of their keys.
+fn draw_locks(
+    scene: &Scene<'_>,
+    mut holds: &[(&HoldId, &Hold)],
+    mut waits: &[(&WaitId, &Wait)],
+    series: &SeriesSet,
+) -> Vec<Lock> {
+    let mut locks = Vec::with_capacity(holds.len() + waits.len());
+    loop {
+        let (held, awaited) = (holds.first(), waits.first());
+        let next = [held.map(|(id, _)| id.key), awaited.map(|(id, _)| id.key)];
+        let Some(key) = next.into_iter().flatten().min() else { return locks };
+        let of_key = holds.iter().take_while(|(id, _)| id.key == key).count();
+        let (held, rest) = holds.split_at(of_key);
+        holds = rest;
+        let of_key = waits.iter().take_while(|(id, _)| id.key == key).count();
+        let (awaited, rest) = waits.split_at(of_key);
+        waits = rest;
+        let Some(label) = series.label(key) else { continue };
+        let mut holders: Vec<Holder> = Vec::with_capacity(held.len());
+        for (id, hold) in held {
+            match holders.iter_mut().find(|holder| holder.id == id.holder) {
+                Some(holder) => holder.join(&id.mode, hold),
+                None => holders.push(scene.draw_holder(id, hold)),
+            }
+        }
+        holders.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
+        let mut waiters: Vec<Waiter> =
+            awaited.iter().map(|(id, wait)| scene.draw_waiter(id, wait)).collect();
+        // The longest wait first; one that has no start yet has only just begun.
+        waiters
+            .sort_by_cached_key(|waiter| (waiter.since.is_none(), waiter.since, waiter.id.clone()));
+        locks.push(Lock { id: key, label: label.clone(), holders, waiters, findings: Vec::new() });
+    }
+}
+
 /// What everybody holds, by type. Advisory locks are counted as keys and modes, as the server's
 /// rows are.
 fn count_locks(sample: &Sample, tracker: &Tracker) -> HashMap<SessionId, Arc<LockCounts>> {
@@ -646,7 +663,7 @@ fn count_locks(sample: &Sample, tracker: &Tracker) -> HashMap<SessionId, Arc<Loc
     let groups = groups.map(|group| (tracker.session_id(group), &advisory, group.keys.len()));
     let rows = sample.other_locks.iter().filter(|row| row.granted);
     let rows = rows.map(|row| (tracker.owner(row.pid, &row.transaction), &row.tag.locktype, 1));
-    let mut counts: HashMap<SessionId, LockCounts> = HashMap::new();
+    let mut counts: HashMap<SessionId, LockCounts> = HashMap::default();
     for (id, locktype, count) in groups.chain(rows) {
         *counts.entry(id).or_default().entry(locktype.clone()).or_default() += count;
     }

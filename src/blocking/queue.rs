@@ -8,10 +8,10 @@
 //! Sessions are numbers here, and what the lock is does not matter. The queues go to `graph`, which
 //! follows them from lock to lock.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::graph::Node;
+use crate::map::{HashMap, HashSet};
 use crate::mode::{Mode, ModeSet};
 use crate::timestamp::Timestamp;
 
@@ -114,7 +114,7 @@ impl Queue {
         let is_other = |node: Node| node != request.node;
         let holders = self.opponents(request.mode).iter().copied().filter(move |n| is_other(*n));
         let against = request.mode.conflicts();
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let ahead = self
             .ahead_in_conflict(index)
             .map(|index| &self.waiting[index])
@@ -202,7 +202,7 @@ impl Queue {
 
     /// Who comes next, for all who hold the same modes at once.
     fn plan(&self) -> HashMap<ModeSet, Arc<[Node]>> {
-        let mut next = HashMap::new();
+        let mut next = HashMap::default();
         for (node, modes) in self.held.iter().filter(|(node, _)| !self.upgraders.contains(node)) {
             next.entry(*modes).or_insert_with(|| self.next_of(*node).into());
         }
@@ -281,7 +281,7 @@ fn arrange(
     // In the first moment of a wait it has no start yet.
     requests.sort_by_key(|(node, _, start)| (start.is_none(), *start, *node));
     requests.dedup();
-    let mut nodes = HashMap::new();
+    let mut nodes = HashMap::default();
     requests.iter().for_each(|(node, ..)| *nodes.entry(*node).or_insert(0_usize) += 1);
     let mut queue: Vec<Request> = Vec::with_capacity(requests.len());
     let mut queued = ModeSet::default();

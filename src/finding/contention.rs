@@ -7,9 +7,9 @@
 //! to be blamed for its whole reign because three followers gave up at one roll-out. Pure; it is
 //! told to the holders of the picture, and the rules judge it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::map::HashMap;
 use crate::mode::Mode;
 use crate::timestamp::Timestamp;
 use crate::tracker::{Change, KeyId, SessionId, WaitOutcome};
@@ -84,7 +84,7 @@ fn observe_lock(
     poll: Poll,
 ) -> HashMap<SessionId, Contended> {
     let first = FirstWaits::of(&lock.waiters, poll.at);
-    let mut now = HashMap::new();
+    let mut now = HashMap::default();
     for holder in &mut lock.holders {
         let mut contended = match before.remove(&holder.id) {
             Some(known) if known.is_of(holder) => known.outlasting(gone, holder),
@@ -104,7 +104,7 @@ fn observe_lock(
 /// Who waited in vain, by key. While a wait like that went on its key had a holder that excluded
 /// it throughout, and with exclusive and share alone every holder that stayed did.
 fn waits_gone(changes: &[Change]) -> HashMap<KeyId, Vec<&SessionId>> {
-    let mut gone: HashMap<KeyId, Vec<&SessionId>> = HashMap::new();
+    let mut gone: HashMap<KeyId, Vec<&SessionId>> = HashMap::default();
     for change in changes {
         if let Change::WaitEnded { id, outcome: WaitOutcome::Gone, .. } = change {
             gone.entry(id.key).or_default().push(&id.waiter);
@@ -197,7 +197,7 @@ struct FirstWaits<'a>(HashMap<&'a Mode, [Option<(Timestamp, &'a SessionId)>; 2]>
 impl<'a> FirstWaits<'a> {
     /// A wait of which no start is known waits now, and no more is certain.
     fn of(waiters: &'a [Waiter], at: Timestamp) -> Self {
-        let mut by_mode: HashMap<&Mode, [Option<(Timestamp, &SessionId)>; 2]> = HashMap::new();
+        let mut by_mode: HashMap<&Mode, [Option<(Timestamp, &SessionId)>; 2]> = HashMap::default();
         for waiter in waiters {
             let wait = (waiter.since.unwrap_or(at), &waiter.id);
             let [first, second] = by_mode.entry(&waiter.mode).or_default();

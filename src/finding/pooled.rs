@@ -7,13 +7,13 @@
 //! pooler's, the host that PgBouncer adds to names, or our own connection. Pure; the rules make a
 //! finding of it, and what was seen first survives failed polls and may be carried over a restart.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
 use super::Severity;
 use crate::config::{Applications, Poolers};
+use crate::map::HashMap;
 use crate::memory::FirstName;
 use crate::mode::Mode;
 use crate::sample::{ClientAddress, DatabaseOid, Pid, RoleOid};
@@ -140,9 +140,9 @@ impl SharingWatch {
         Self {
             poolers: Poolers::default(),
             applications,
-            backends: HashMap::new(),
-            holds: HashMap::new(),
-            recalled: HashMap::new(),
+            backends: HashMap::default(),
+            holds: HashMap::default(),
+            recalled: HashMap::default(),
         }
     }
 
@@ -188,7 +188,7 @@ impl SharingWatch {
     /// Returns the backends that go by another name than when they were last seen idle, as they
     /// were then.
     fn observe_backends(&mut self, picture: &Picture) -> HashMap<Pid, Idle> {
-        let mut renamed = HashMap::new();
+        let mut renamed = HashMap::default();
         for (pid, session) in &picture.sessions {
             let Some(name) = session.application_name.as_ref().filter(|_| session.is_idle()) else {
                 continue;
@@ -400,7 +400,7 @@ impl<'a> Namesakes<'a> {
     fn of(sessions: &'a HashMap<Pid, Arc<Session>>) -> Self {
         let mut sessions: Vec<_> = sessions.iter().collect();
         sessions.sort_unstable_by_key(|(pid, _)| **pid);
-        let mut by_name: HashMap<_, Vec<Pid>> = HashMap::new();
+        let mut by_name: HashMap<_, Vec<Pid>> = HashMap::default();
         for (pid, session) in sessions {
             let name = session.application_name.as_deref();
             if let Some(key) = name.zip(origin(session)) {

@@ -7,12 +7,13 @@
 //! holds the key already, failed transactions with and without a savepoint, procedures that commit
 //! inside one statement, and pids that are used again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::map::HashMap;
 use crate::sample::Backend;
 
 /// One random choice: who acts, and how.
