@@ -12,7 +12,7 @@ use pg_locks_exporter::registry::{Circumstances, Limit, Registry, Resolver, Sign
 use pg_locks_exporter::server::WebConfigFile;
 
 /// What people read, by the folder that its links start from.
-const DOCUMENTS: [(&str, &str); 14] = [
+const DOCUMENTS: [(&str, &str); 15] = [
     (".", include_str!("../README.md")),
     ("docs", include_str!("../docs/check.md")),
     ("docs", NAMING),
@@ -21,6 +21,7 @@ const DOCUMENTS: [(&str, &str); 14] = [
     ("docs", include_str!("../docs/deploying.md")),
     ("docs", include_str!("../docs/findings.md")),
     ("docs", include_str!("../docs/metrics.md")),
+    ("docs", include_str!("../docs/performance.md")),
     ("docs", include_str!("../docs/servers.md")),
     ("docs", include_str!("../docs/top.md")),
     ("docs", WEB),
